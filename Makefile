@@ -1,0 +1,54 @@
+# warmstart: `make demo` shows the main job, `make test` runs every test that needs no GPU and no cluster.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(BIN)/uv
+UV_VERSION := 0.13.9
+
+help: ## Show this help
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+
+setup: $(VENV)/.ready ## Create .venv with vLLM, torch and this package, all pinned
+
+$(VENV)/.ready: requirements/lock.txt pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "warmstart needs Python 3.11 or newer, this is " + sys.version)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	test -x $(UV) || $(BIN)/pip install --quiet uv==$(UV_VERSION)
+	VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet --require-hashes -r requirements/lock.txt
+	VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet --no-deps --no-build-isolation -e .
+	touch $@
+
+.venv-servers/.ready: requirements/servers.txt $(VENV)/.ready
+	test -x .venv-servers/bin/python || $(PYTHON) -m venv .venv-servers
+	VIRTUAL_ENV=.venv-servers $(UV) pip install --quiet --require-hashes -r requirements/servers.txt
+	touch $@
+
+servers: .venv-servers/.ready ## Install the servers that tests start on loopback (own environment)
+
+demo: setup ## The main job on real input: plan, compile for an H200 without a GPU, publish, install, hit
+	$(BIN)/python examples/qwen3-0.6b/demo.py
+
+test: setup servers ## Every test that needs no GPU and no cluster, the real compile pass included
+	$(BIN)/python -m pytest tests -m "not gpu and not cluster"
+
+test-gpu: setup ## Tests that need an NVIDIA GPU
+	$(BIN)/python -m pytest tests/gpu -m gpu
+
+lint: setup ## ruff, mypy, import-linter
+	$(BIN)/ruff check app tests bench examples
+	$(BIN)/ruff format --check app tests bench examples
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup servers ## Benchmarks, each beside the real alternative in the same run
+	for script in bench/bench_*.py; do $(BIN)/python $$script || exit 1; done
+
+lock: ## Resolve requirements/*.in into their lock files
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -o requirements/lock.txt requirements/runtime.in
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -o requirements/servers.txt requirements/servers.in
+
+clean: ## Remove what make created
+	rm -rf $(VENV) .venv-servers .bench .demo dist build
+
+.PHONY: help setup servers demo test test-gpu lint bench lock clean

@@ -1,0 +1,5 @@
+"""The fake-tensor compile pass: the only room that imports torch, triton or vllm, and only in its child processes."""
+
+from warmstart.compiler.report import CompileReport, CompileRequest, RankReport
+
+__all__ = ["CompileReport", "CompileRequest", "RankReport"]

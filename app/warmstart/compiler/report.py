@@ -1,0 +1,73 @@
+"""What a compile pass is asked for and what came of it. Plain values: no torch is needed to read them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+from warmstart.gpus.profile import GpuProfile
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompileRequest:
+    """One pass: a model, the server's own arguments and environment, a GPU type, and where the cache goes.
+
+    `args` go to vLLM's parser unchanged, `env` is the server's environment. `model_files` is a folder with config.json and
+    companions that stands in for the hub where `model` is a hub name. `cache_root` becomes VLLM_CACHE_ROOT. `jobs` bounds the
+    ranks compiled at once (0: as cores and memory allow), `deadline_seconds` the whole pass (0: none).
+    """
+
+    model: str
+    args: tuple[str, ...]
+    env: Mapping[str, str]
+    gpu: GpuProfile
+    cache_root: Path
+    model_files: Path | None = None
+    jobs: int = 0
+    deadline_seconds: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RankReport:
+    """What one rank's process compiled. Seconds are wall time by phase; `peak_bytes` is its resident peak."""
+
+    rank: int
+    aot_keys: tuple[str, ...]
+    modules_found: int
+    modules_compiled: int
+    modules_saved: int
+    modules_loaded: int
+    graphs: int
+    graphs_compiled: int
+    seconds: Mapping[str, float]
+    peak_bytes: int
+    passes: Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompileReport:
+    """The whole pass. `aot_keys` are directory names under torch_compile_cache/torch_aot_compile, in order of first use.
+
+    `outcome` is "compiled", "loaded" (every module came from the cache) or "nothing-to-compile", with `reason`.
+    """
+
+    outcome: str
+    reason: str
+    vllm: str
+    torch: str
+    gpu: str
+    aot_keys: tuple[str, ...]
+    ranks: tuple[RankReport, ...]
+    seconds: float
+    gpu_memory_bytes: int = 0
+
+    @property
+    def modules(self) -> int:
+        """Compiled modules that each rank holds, summed over ranks."""
+        return sum(rank.modules_saved + rank.modules_loaded for rank in self.ranks)
+
+    @property
+    def graphs(self) -> int:
+        """Piecewise graphs in the saved artifacts, summed over ranks."""
+        return sum(rank.graphs for rank in self.ranks)

@@ -1,0 +1,51 @@
+"""What a pod spec says its vLLM server will run: the value that everything after it starts from."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """The Kubernetes object that a request was read from."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.namespace}/{self.name}" if self.namespace else f"{self.kind}/{self.name}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Unresolved:
+    """Something that the spec leaves to the cluster (a Secret's key, a field of the running pod), by name.
+
+    `what` is the env variable or option; `why` says where its value would come from; `compiles` is true where the value
+    could change the compiled artifact, so that a key without it is not to be trusted.
+    """
+
+    what: str
+    why: str
+    compiles: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServeRequest:
+    """One vLLM server, as a pod spec describes it.
+
+    `args` are the arguments after `vllm serve`, in the server's order and spelling, `$(VAR)` and shell words expanded,
+    `--config` files merged; the model is not in them. `env` holds the literal values that the container will see.
+    `gpus` are the catalog ids that the pod can land on, best first; more than one means one key for each.
+    """
+
+    workload: Workload
+    container: str
+    image: str
+    model: str
+    args: tuple[str, ...]
+    env: Mapping[str, str]
+    gpus: tuple[str, ...]
+    gpu_count: int
+    unresolved: tuple[Unresolved, ...] = ()
