@@ -57,11 +57,11 @@ class UnsupportedError(UsageError):
     """The installed vLLM, or a combination of options, is one that warmstart does not compile for."""
 
 
-class EntryNotFound(WarmstartError):  # noqa: N818 - an answer to a look-up, not a fault
+class EntryNotFound(WarmstartError):
     """The store holds no entry for the key."""
 
 
-class EntryInvalid(WarmstartError):  # noqa: N818
+class EntryInvalid(WarmstartError):
     """An entry is damaged, larger than it says, or of a format newer than this program."""
 
 
@@ -95,7 +95,7 @@ class NoSpaceError(TemporaryError):
     """A disk, volume or quota is full."""
 
 
-class AccessDenied(WarmstartError):  # noqa: N818
+class AccessDenied(WarmstartError):
     """The store or the API server refuses these credentials."""
 
 
