@@ -1,1 +1,6 @@
-"""gpus."""
+"""GPU types: the catalog as data, the spellings and labels that name a type, and the reading of a live device."""
+
+from warmstart.gpus.catalog import Catalog, load_catalog
+from warmstart.gpus.profile import GpuProfile
+
+__all__ = ["Catalog", "GpuProfile", "load_catalog"]
