@@ -1,0 +1,30 @@
+"""`warmstart compile MODEL …`: the compile pass alone."""
+
+from __future__ import annotations
+
+import argparse
+
+from warmstart import commands
+from warmstart.commands import Answer
+from warmstart.settings import Settings
+from warmstart.workflow.stopping import Stop
+
+USAGE = "MODEL [options] [any option of vllm serve]"
+DESCRIPTION = """\
+Run the compile pass for a model into a cache root, as `vllm serve MODEL …` would fill it. Every option that is not listed here
+goes to vLLM's own parser, so write exactly what the server gets.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("model", metavar="MODEL", help="as the server is given it: a hub name or a folder")
+    commands.add_settings(parser, "gpu", "gpu_file", "model_files", "cache_root", "jobs", "deadline", *commands.TELLING)
+
+
+def execute(args: argparse.Namespace, settings: Settings, stop: Stop) -> Answer:
+    """Run the command."""
+    from warmstart.workflow import compile as workflow
+
+    result = workflow.main(settings, stop, args.model, tuple(args.rest))
+    return Answer(result.document(), result.text())

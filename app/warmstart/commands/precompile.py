@@ -1,0 +1,32 @@
+"""`warmstart precompile`: what a Job runs."""
+
+from __future__ import annotations
+
+import argparse
+
+from warmstart import commands
+from warmstart.commands import Answer
+from warmstart.settings import Settings
+from warmstart.workflow.stopping import Stop
+
+USAGE = "-f SPEC [options]"
+DESCRIPTION = """\
+Compile for a pod spec and publish, once for each GPU type that the spec or --gpu names. What the store already has is left
+as it is. Any failure ends with the error's exit code.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    commands.add_settings(
+        parser, *commands.STORE, *commands.TRUST, "signing_key", "claims", "claim_ttl", "pod_namespace", *commands.SERVER
+    )
+    commands.add_settings(parser, "cache_root", "work_dir", "jobs", "deadline", *commands.TELLING)
+
+
+def execute(args: argparse.Namespace, settings: Settings, stop: Stop) -> Answer:  # noqa: ARG001
+    """Run the command."""
+    from warmstart.workflow import precompile
+
+    results, code = precompile.main(settings, stop)
+    return Answer([result.document() for result in results], "\n".join(result.text() for result in results), code)

@@ -1,0 +1,32 @@
+"""`warmstart push`: publish a cache folder by hand."""
+
+from __future__ import annotations
+
+import argparse
+
+from warmstart import commands
+from warmstart.commands import Answer
+from warmstart.settings import Settings
+from warmstart.workflow.stopping import Stop
+
+USAGE = "-f SPEC [options]"
+DESCRIPTION = """\
+Publish the compile cache in a cache root under the key of a pod spec. Use it for what the compile pass refuses: start the
+server once, let it compile, and push what it left.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    commands.add_settings(
+        parser, *commands.STORE, "signing_key", *commands.SERVER, "pod_name", "pod_namespace", "cache_root", "work_dir"
+    )
+    commands.add_settings(parser, "deadline", *commands.TELLING)
+
+
+def execute(args: argparse.Namespace, settings: Settings, stop: Stop) -> Answer:  # noqa: ARG001
+    """Run the command."""
+    from warmstart.workflow import transfer
+
+    result = transfer.push(settings, stop)
+    return Answer(result.document(), result.text())
