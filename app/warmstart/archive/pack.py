@@ -1,13 +1,26 @@
-"""Folder to manifest and layers."""
+"""Folder to manifest and layers: what a warm start reads, as deterministic archives named by content."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import tarfile
+import time
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
-from warmstart.archive.manifest import Compiled, Layer, Manifest
+from warmstart import __version__
+from warmstart.archive.disk import disk_errors
+from warmstart.archive.manifest import BOUNDS, FORMAT, KEY, Bounds, Compiled, Layer, Manifest
+from warmstart.archive.rules import layer_of
+from warmstart.archive.scan import CacheFile, check_artifacts, check_settled, scan
+from warmstart.archive.unpack import ContentDigest
+from warmstart.archive.zstd import WINDOW_LOG, zstd
+from warmstart.errors import TemporaryError, UsageError
+
+_STEP = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +33,10 @@ class PackedLayer:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Packed:
-    """What `pack` made: the manifest, its bytes as they are stored, the layer files; `dropped` counts files by the rule that left them out."""
+    """What `pack` made: the manifest, its bytes as they are stored, and the layer files.
+
+    `dropped` counts the files that were left out, by the reason of the rule that did.
+    """
 
     manifest: Manifest
     document: bytes
@@ -42,6 +58,141 @@ def pack(
     facts: Compiled,
     level: int | None = None,
     settle_seconds: float = 0.0,
+    bounds: Bounds = BOUNDS,
 ) -> Packed:
-    """Pack what a warm start reads below the cache root `root` into layer files in the folder `work`."""
-    raise NotImplementedError
+    """Pack what a warm start reads below the cache root `root` into layer files in the folder `work`.
+
+    The same folder gives the same bytes again: members in the order of their paths, owner 0, fixed modes, times as they are.
+    `facts.aot_keys` say which AOT artifacts belong to the entry; `level` is zstd's, chosen by size where None. The cache must
+    hold still for `settle_seconds` before and all through the packing: 0 is right where the compiling processes have ended.
+    Raises CompileError where there is no artifact, TemporaryError where the cache is still being written, UsageError,
+    NoSpaceError.
+    """
+    if not KEY.fullmatch(key):
+        raise UsageError(f"a key has 64 hex digits, not {key[:80]!r}")
+    found = scan(root, facts.aot_keys, bounds)
+    check_artifacts(root, found, facts.aot_keys)
+    if settle_seconds:
+        check_settled(root, found, facts.aot_keys, bounds, settle_seconds)
+    raw_bytes = sum(file.size for file in found.files)
+    groups: dict[str, list[CacheFile]] = defaultdict(list)
+    for file in found.files:
+        groups[layer_of(file.path)].append(file)
+    with disk_errors("pack into", work):
+        work.mkdir(parents=True, exist_ok=True)
+        layers = tuple(
+            _pack_layer(name, root, files, work, choose_level(raw_bytes) if level is None else level)
+            for name, files in sorted(groups.items(), key=lambda group: (group[0] != "shared", group[0]))
+        )
+    check_settled(root, found, facts.aot_keys, bounds)
+    manifest = Manifest(
+        format=FORMAT,
+        key=key,
+        created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        tool=f"warmstart {__version__}",
+        factors=dict(factors),
+        compiled=facts,
+        layers=tuple(packed.layer for packed in layers),
+        raw_bytes=raw_bytes,
+        files=len(found.files),
+    )
+    return Packed(manifest=manifest, document=manifest.encode(), layers=layers, dropped=found.dropped)
+
+
+def choose_level(raw_bytes: int) -> int:
+    """Return the zstd level for a cache of that many bytes: the strongest whose time stays small beside the compile's.
+
+    Measured by bench/bench_store.py; packing happens once, transfers and space are paid for at every start.
+    """
+    if raw_bytes <= 256 << 20:
+        return 19
+    return 12 if raw_bytes <= 1 << 30 else 6
+
+
+def _pack_layer(name: str, root: Path, files: list[CacheFile], work: Path, level: int) -> PackedLayer:
+    """Write one layer; its file is named for the layer."""
+    path = work / f"{name}.tar.zst"
+    content = ContentDigest()
+    with path.open("wb") as target:
+        writer = _BlobWriter(target, level)
+        with tarfile.open(fileobj=cast(IO[bytes], writer), mode="w", format=tarfile.PAX_FORMAT) as tar:
+            for file in files:
+                content.add(file.path, file.size, _add(tar, root, file))
+        writer.finish()
+    layer = Layer(
+        name=name,
+        digest=f"sha256:{writer.sha256.hexdigest()}",
+        size=writer.size,
+        raw_size=writer.raw_size,
+        files=len(files),
+        content=content.digest(),
+    )
+    return PackedLayer(layer, path)
+
+
+def _add(tar: tarfile.TarFile, root: Path, file: CacheFile) -> str:
+    """Add one file to the archive; return the SHA-256 of its bytes."""
+    info = tarfile.TarInfo(file.path)
+    info.size, info.mode = file.size, 0o664
+    seconds, nanoseconds = divmod(file.mtime_ns, 10**9)
+    info.mtime = seconds
+    # tarfile writes float times, which cannot hold nanoseconds of this century; the record by hand can.
+    info.pax_headers = {"mtime": f"{seconds}.{nanoseconds:09d}"}
+    with (root / file.path).open("rb") as source:
+        reader = _HashingReader(source, root / file.path)
+        tar.addfile(info, cast(IO[bytes], reader))
+    return reader.sha256.hexdigest()
+
+
+class _HashingReader:
+    """A file that is hashed as it is read, and that says so where it is shorter than it was."""
+
+    def __init__(self, source: IO[bytes], path: Path) -> None:
+        self._source = source
+        self._path = path
+        self.sha256 = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        """Return exactly `size` bytes."""
+        data = self._source.read(size)
+        if len(data) < size:
+            raise TemporaryError(
+                f"{self._path} is still being written: it became shorter", hint="pack it when the compile has ended"
+            )
+        self.sha256.update(data)
+        return data
+
+
+class _BlobWriter:
+    """Where the tar goes: compressed, hashed and counted on its way into a file."""
+
+    def __init__(self, target: IO[bytes], level: int) -> None:
+        options = {
+            int(zstd.CompressionParameter.compression_level): level,
+            int(zstd.CompressionParameter.window_log): WINDOW_LOG,
+            int(zstd.CompressionParameter.enable_long_distance_matching): 1,
+        }
+        self._target = target
+        self._compressor = zstd.ZstdCompressor(options=options)
+        self.sha256 = hashlib.sha256()
+        self.size = 0
+        self.raw_size = 0
+
+    def tell(self) -> int:
+        """Return how many bytes of tar went in, which tarfile asks for."""
+        return self.raw_size
+
+    def write(self, data: bytes) -> int:
+        """Take tar bytes."""
+        self.raw_size += len(data)
+        self._emit(self._compressor.compress(data))
+        return len(data)
+
+    def finish(self) -> None:
+        """End the frame."""
+        self._emit(self._compressor.flush())
+
+    def _emit(self, data: bytes) -> None:
+        self._target.write(data)
+        self.sha256.update(data)
+        self.size += len(data)

@@ -1,0 +1,56 @@
+"""The marker of an install, `.warmstart/<key>.json` below the cache root: written last, so where it is, everything is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from warmstart.archive.disk import FILE_MODE, make_folders, sync_folder
+from warmstart.archive.names import RESERVED
+
+FORMAT = 1
+
+
+class Marker(msgspec.Struct, frozen=True, kw_only=True):
+    """One install: which manifest (its SHA-256), which layers of it, and each file with its bytes."""
+
+    format: int
+    key: str
+    manifest: str
+    layers: list[str]
+    raw_bytes: int
+    aot_keys: tuple[str, ...]
+    files: list[tuple[str, int]]
+
+
+def read_marker(root: Path, key: str) -> Marker | None:
+    """Return the marker of `key` if it is readable and every file that it lists is there with its size.
+
+    A marker that cannot be used is as good as none: the install runs again and writes a new one.
+    """
+    try:
+        marker = msgspec.json.decode((root / RESERVED / f"{key}.json").read_bytes(), type=Marker)
+        if marker.format != FORMAT or marker.key != key:
+            return None
+        for path, size in marker.files:
+            if (root / path).stat().st_size != size:
+                return None
+    except (OSError, ValueError, msgspec.MsgspecError):
+        return None
+    return marker
+
+
+def write_marker(root: Path, marker: Marker) -> None:
+    """Write or replace the marker: whole or not at all."""
+    folder = root / RESERVED
+    make_folders(folder, below=root)
+    temporary = folder / f".{marker.key}.{os.getpid()}"
+    with temporary.open("wb") as file:
+        file.write(msgspec.json.encode(marker))
+        file.flush()
+        os.fsync(file.fileno())
+        os.fchmod(file.fileno(), FILE_MODE)
+    temporary.replace(folder / f"{marker.key}.json")
+    sync_folder(folder)
