@@ -41,18 +41,17 @@ class Catalog:
     def get(self, id_or_name: str) -> GpuProfile:
         """Return the type with this id, or with this name as the driver reports it.
 
-        Raises UnknownGpuError: with the candidates where the text covers several types, with near spellings where it covers none.
+        Raises UnknownGpuError as `parse` does, which reads whatever is neither.
         """
         wanted = id_or_name.strip() if isinstance(id_or_name, str) else ""
         profile = self.profiles.get(wanted.lower())
-        if profile is not None:
-            return profile
-        return self.parse(id_or_name)
+        return self.parse(id_or_name) if profile is None else profile
 
     def parse(self, text: str) -> GpuProfile:
         """Return the one type that a spelling names: an id, a driver's name, a label value, or a name in common use.
 
-        Raises UnknownGpuError: with the candidates where the text covers several types, with near spellings where it covers none.
+        Raises UnknownGpuError: with the candidates where the text covers several types, with near spellings where it covers
+        none.
         """
         found = self.candidates(text)
         if len(found) > 1:

@@ -24,7 +24,7 @@ FIGURES = tuple(
 """The integer figures of an entry, as its JSON spells them."""
 SOURCED = ("name", "capability", *FIGURES)
 """Everything in an entry that must say where it was read."""
-MIG_FIGURES = ("multiprocessors", "memory_bytes", "l2_cache_bytes")
+MIG_FIGURES = ("multiprocessors", "memory_bytes", "l2_cache_bytes", "memory_bus_bits")
 """What differs between a MIG slice and its card; the rest belongs to the chip and is taken over."""
 
 

@@ -73,7 +73,7 @@ def _listed(row: Naming, value: str) -> tuple[str, ...]:
 
 
 def _slices(catalog: Catalog, labels: Mapping[str, str], resource: str | None) -> _Claim | None:
-    """Return the claim for MIG slices: of the resource asked for, or of every profile that the labels offer; None for whole cards."""
+    """Return the claim for MIG slices: of the resource asked for, or of every profile that the labels offer; else None."""
     if resource is not None and resource.startswith(MIG_PREFIX):
         return _Claim(f"resource {_short(resource)}", _of_profile(catalog, resource.removeprefix(MIG_PREFIX), resource))
     offered: dict[str, frozenset[str]] = {}

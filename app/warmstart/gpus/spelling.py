@@ -44,7 +44,7 @@ def without_media(profile: str) -> str:
 
 
 def split_mig(text: str) -> tuple[str, str | None]:
-    """Split "CARD-MIG-1g.5gb" or "CARD MIG 1g.5gb" into the card and the profile in plain spelling; (text, None) for a whole card."""
+    """Split "CARD-MIG-1g.5gb" or "CARD MIG 1g.5gb" into card and plain profile; (text, None) for a whole card."""
     match = _MIG.match(text)
     if match is None:
         return text, None
