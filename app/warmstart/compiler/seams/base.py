@@ -1,0 +1,125 @@
+"""What a seam is, how it is registered, and the one way in which it may replace something."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from warmstart.errors import SeamError
+
+if TYPE_CHECKING:
+    from warmstart.gpus.profile import GpuProfile
+
+Stage = Literal["driver", "torch", "vllm"]
+_MISSING = object()
+
+
+@dataclasses.dataclass
+class Bench:
+    """What the seams of one rank's process work on: its GPU, its place in the world, and the fake tensor mode.
+
+    `visible` is the number of GPUs that the server's container sees, `device` the index of this rank's own.
+    """
+
+    gpu: GpuProfile
+    visible: int
+    device: int = 0
+    versions: str = ""
+    mode: Any = None
+    _active: str = ""
+    _undo: list[Callable[[], None]] = dataclasses.field(default_factory=list)
+
+    def replace(self, owner: Any, name: str, value: Any) -> Any:
+        """Put `value` in the place of `owner.name`, which must exist; returns what was there.
+
+        `owner` may be an object or the dotted name of a module.
+
+        Raises:
+            SeamError: the module or the attribute is not there: upstream has moved it.
+
+        """
+        where = self.module(owner) if isinstance(owner, str) else owner
+        if isinstance(where, type):
+            # Keep static methods and descriptors as they are defined, not as they are looked up.
+            before = next((vars(base)[name] for base in where.__mro__ if name in vars(base)), _MISSING)
+        else:
+            before = getattr(where, name, _MISSING)
+        if before is _MISSING:
+            raise SeamError(self._active, self.versions, f"{_label(where)} has no {name}")
+        own = name in vars(where)
+        setattr(where, name, value)
+        self._undo.append((lambda: setattr(where, name, before)) if own else (lambda: delattr(where, name)))
+        return before
+
+    def replace_everywhere(self, module: str, name: str, value: Any, *, within: str = "vllm") -> Any:
+        """Replace `module.name` and every reference to the same object that modules under `within` imported by name."""
+        before = self.replace(module, name, value)
+        for other in list(sys.modules.values()):
+            found = getattr(other, "__name__", "")
+            if found.split(".")[0] == within and vars(other).get(name) is before:
+                self.replace(other, name, value)
+        return before
+
+    def module(self, name: str) -> Any:
+        """Import a module that a seam needs.
+
+        Raises:
+            SeamError: it does not exist in the installed version.
+
+        """
+        try:
+            return importlib.import_module(name)
+        except ImportError as error:
+            raise SeamError(self._active, self.versions, f"cannot import {name} ({error})") from error
+
+    def install(self, stage_name: Stage) -> list[str]:
+        """Install all seams of a stage, in order; returns their names."""
+        names = []
+        for seam in seams_of(stage_name):
+            self._active = seam.name
+            seam.install(self)
+            names.append(seam.name)
+        self._active = ""
+        return names
+
+    def remove(self) -> None:
+        """Undo every replacement, last first: what remains is the library as it was."""
+        while self._undo:
+            self._undo.pop()()
+
+
+@dataclasses.dataclass(frozen=True)
+class Seam:
+    """One named reach into torch, triton or vLLM, and why it exists."""
+
+    name: str
+    why: str
+    stage: Stage
+    install: Callable[[Bench], None]
+
+
+_SEAMS: list[Seam] = []
+
+
+def stage(stage_name: Stage, name: str, why: str) -> Callable[[Callable[[Bench], None]], Callable[[Bench], None]]:
+    """Register the decorated function as a seam of a stage; seams run in the order in which they are defined."""
+
+    def register(install: Callable[[Bench], None]) -> Callable[[Bench], None]:
+        _SEAMS.append(Seam(name, why, stage_name, install))
+        return install
+
+    return register
+
+
+def seams_of(stage_name: Stage | None = None) -> tuple[Seam, ...]:
+    """Return the registered seams of a stage, or all of them, in order."""
+    for module in ("nvml", "cuda", "triton", "inductor", "fake", "world", "memory", "weights", "kernels", "runner"):
+        importlib.import_module(f"warmstart.compiler.seams.{module}")
+    return tuple(seam for seam in _SEAMS if stage_name in (None, seam.stage))
+
+
+def _label(where: Any) -> str:
+    return str(getattr(where, "__qualname__", getattr(where, "__name__", type(where).__name__)))

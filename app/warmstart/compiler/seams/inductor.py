@@ -1,0 +1,64 @@
+"""Inductor: generate and compile every kernel as on the GPU, but load, time and run none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from warmstart.compiler.seams.base import Bench, stage
+
+
+@stage("torch", "inductor.launchers", "after compiling a kernel Inductor loads the cubin on a device to make its launcher")
+def launchers(bench: Bench) -> None:
+    """Compile kernels, make no launchers; the artifact holds compile results, and the server makes its own launchers."""
+    bench.replace("torch._inductor.runtime.triton_helpers", "set_driver_to_gpu", lambda: None)
+    autotuner = bench.module("torch._inductor.runtime.triton_heuristics").CachingAutotuner
+    bench.replace(autotuner, "_make_launchers", lambda _self: None)
+    # Halving a reduction's block by occupancy needs the register count of a loaded kernel; the server does it when it loads.
+    bench.replace(autotuner, "_dynamic_scale_rblock", lambda _self: None)
+
+
+@stage("torch", "inductor.autotune-block", "standalone compile runs every kernel once on random inputs to choose among its configurations")
+def autotune_block(bench: Bench) -> None:
+    """Define (and so compile) the kernels of the tuning block, leave out its calls; all configurations stay in the artifact."""
+
+    def define_only(wrapper: Any) -> None:
+        wrapper.kernel_autotune_defs.splice(
+            """
+            async_compile.wait(globals())
+            del async_compile
+            """
+        )
+        exec(wrapper.kernel_autotune_defs.getvalue(), {})  # noqa: S102 - Inductor's own generated code, as Inductor runs it
+
+    wrapper = bench.module("torch._inductor.codegen.wrapper").PythonWrapperCodegen
+    bench.replace(wrapper, "generate_and_run_autotune_block", define_only)
+
+
+@stage("torch", "inductor.combo-kernels", "with benchmark_combo_kernel on, Inductor times a combined kernel against its parts")
+def combo_kernels(bench: Bench) -> None:
+    """Combine, which is what the timing answers for every kernel that takes less than 0.3 ms (all but the very largest)."""
+    scheduler = bench.module("torch._inductor.scheduler").Scheduler
+    bench.replace(scheduler, "speedup_by_combo_kernel", lambda _self, _nodes: True)
+
+
+@stage("torch", "inductor.constant-folding", "the joint-graph pass evaluates aten.full and scalar_tensor on the node's own device")
+def constant_folding(bench: Bench) -> None:
+    """Evaluate uniform constants on the CPU: the value is what the pass wants, and it does not depend on the device."""
+    import torch
+
+    folder = bench.module("torch._inductor.fx_passes.joint_graph").UniformValueConstantFolder
+    deduce = folder._deduce_value
+    constants = (torch.ops.aten.full.default, torch.ops.aten.scalar_tensor.default)
+
+    def on_cpu(self: Any, node: Any) -> Any:
+        device = node.kwargs.get("device") if node.op == "call_function" and node.target in constants else None
+        if getattr(device, "type", None) != "cuda":
+            return deduce(self, node)
+        kwargs = node.kwargs
+        node.kwargs = {**kwargs, "device": torch.device("cpu")}
+        try:
+            return deduce(self, node)
+        finally:
+            node.kwargs = kwargs
+
+    bench.replace(folder, "_deduce_value", on_cpu)

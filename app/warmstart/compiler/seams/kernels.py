@@ -1,0 +1,68 @@
+"""Operators and queries outside the compiled graph that have no fake implementation: what they would answer, by shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from warmstart.compiler.seams.base import Bench, stage
+
+
+def _ceil(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+@stage("vllm", "kernels.shared-memory", "a CUDA call of vLLM's extension asks the device for its shared memory")
+def shared_memory(bench: Bench) -> None:
+    """Answer from the catalog, in bytes per block (opt-in)."""
+    answer = bench.gpu.shared_memory_per_block_optin
+    bench.replace("vllm._custom_ops", "get_max_shared_memory_per_block_device_attribute", lambda _device=0: answer)
+
+
+@stage("vllm", "kernels.deep-gemm-layout", "DeepGEMM's layout transform of block scales runs on a device and has no fake kernel")
+def deep_gemm_layout(bench: Bench) -> None:
+    """Return an empty tensor of the layout that it produces: float32 column-major on sm_90, packed int32 on sm_100."""
+    import torch
+
+    before_blackwell = bench.gpu.capability[0] < 10
+
+    def transform(scales: Any, mn: int, k: int, recipe: Any = None, *_args: Any, is_sfa: bool = False, **_kwargs: Any) -> Any:
+        rows = recipe[0] if is_sfa else recipe[1]
+        if before_blackwell and rows != 1:
+            return scales.contiguous()
+        columns = scales.shape[-1] if before_blackwell else -(-(-(-k // recipe[2])) // 4)
+        batch, aligned = list(scales.shape[:-2]), _ceil(mn, 4)
+        return torch.empty_strided(
+            [*batch, mn, columns],
+            [*([aligned * columns] * len(batch)), 1, aligned],
+            dtype=torch.float32 if before_blackwell else torch.int32,
+            device=scales.device,
+        )
+
+    bench.replace_everywhere("vllm.utils.deep_gemm", "transform_sf_into_required_layout", transform)
+
+
+@stage("vllm", "kernels.block-scale-interleave", "FlashInfer builds this weight-preparation kernel with nvcc at first use")
+def block_scale_interleave(bench: Bench) -> None:
+    """Return an empty tensor of the interleaved size: rows padded to 128, columns to 4, flattened."""
+    import torch
+
+    quantization = bench.module("flashinfer.quantization.fp4_quantization")
+
+    def interleave(scales: Any, *_args: Any, **_kwargs: Any) -> Any:
+        experts = scales.shape[0] if scales.dim() == 3 else 1
+        size = experts * _ceil(scales.shape[-2], 128) * _ceil(scales.shape[-1], 4)
+        return torch.empty(size, dtype=scales.dtype, device=scales.device)
+
+    for name in ("block_scale_interleave", "nvfp4_block_scale_interleave"):
+        before = getattr(quantization, name)
+        bench.replace(quantization, name, interleave)
+        for package in ("flashinfer", "vllm"):
+            _rebind(bench, package, name, before, interleave)
+
+
+def _rebind(bench: Bench, package: str, name: str, before: Any, after: Any) -> None:
+    import sys
+
+    for module in list(sys.modules.values()):
+        if getattr(module, "__name__", "").split(".")[0] == package and vars(module).get(name) is before:
+            bench.replace(module, name, after)
