@@ -82,7 +82,7 @@ class Catalog:
         if not spelling.plain(card):
             return slices
         cards = self.spellings.get(spelling.plain(card), ())
-        return tuple(id_ for id_ in slices if self.parents[id_] in cards)
+        return tuple(id_ for id_ in slices if self.parents[id_] in cards) or self.spellings.get(spelling.plain(name), ())
 
     def from_labels(self, labels: Mapping[str, str], *, resource: str | None = None) -> tuple[GpuProfile, ...]:
         """Return every type that a node with these labels can have, in the catalog's order; none if no label speaks of a GPU.
@@ -119,10 +119,9 @@ def load_catalog(extra: Path | None = None) -> Catalog:
     if extra is not None:
         from warmstart.gpus.user_file import read_entries
 
-        added = read_entries(extra, entries)
-        replaced = {entry.profile.id for entry in added}
-        dropped = replaced | {entry.profile.id for entry in entries if entry.parent in replaced}
-        entries = (*(entry for entry in entries if entry.profile.id not in dropped), *added)
+        ordered = {entry.profile.id: entry for entry in entries}
+        ordered.update((entry.profile.id, entry) for entry in read_entries(extra, entries))
+        entries = tuple(ordered.values())
     return _index(entries)
 
 
@@ -134,14 +133,26 @@ def _index(entries: Iterable[Entry]) -> Catalog:
     for entry in entries:
         profile = entry.profile
         profiles[profile.id] = profile
-        if entry.parent is not None:
-            parents[profile.id] = entry.parent
-            key = spelling.plain(entry.mig_profile)
-            slices[key] = (*slices.get(key, ()), profile.id)
+        parent, mig = _slice_of(entry, spellings)
+        if parent is not None:
+            parents[profile.id] = parent
+            slices[mig] = (*slices.get(mig, ()), profile.id)
             continue
         for text in (profile.id, profile.name, *entry.aliases):
             spellings.setdefault(spelling.plain(text), {})[profile.id] = None
     return Catalog(profiles, {text: tuple(ids) for text, ids in spellings.items()}, slices, parents)
+
+
+def _slice_of(entry: Entry, spellings: Mapping[str, Mapping[str, None]]) -> tuple[str | None, str]:
+    """Return the id of an entry's card and its MIG profile; (None, "") for a whole card.
+
+    An entry that `describe` wrote for a slice stands by itself; its name says which card it is cut from.
+    """
+    if entry.parent is not None:
+        return entry.parent, spelling.plain(entry.mig_profile)
+    card, mig = spelling.split_mig(entry.profile.name)
+    cards = tuple(spellings.get(spelling.plain(card), ())) if mig else ()
+    return (cards[0], mig) if mig and len(cards) == 1 else (None, "")
 
 
 def quote(text: object) -> str:

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from warmstart.gpus.profile import GpuProfile
 
-WHOLE_CARD = "nvidia.com/gpu"
-"""The resource that stands for whole cards under the device plugin's mixed MIG strategy, and for slices under single."""
 MIG_PREFIX = "nvidia.com/mig-"
 """What a resource or label of one MIG profile starts with under the mixed strategy: "nvidia.com/mig-3g.20gb"."""
 

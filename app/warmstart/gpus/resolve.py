@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from warmstart.errors import UnknownGpuError, shorten
 from warmstart.gpus import spelling
-from warmstart.gpus.labels import MIG_PREFIX, NAMING, NARROWING, WHOLE_CARD, Naming
+from warmstart.gpus.labels import MIG_PREFIX, NAMING, NARROWING, Naming
 
 if TYPE_CHECKING:
     from warmstart.gpus.catalog import Catalog
     from warmstart.gpus.profile import GpuProfile
 
 _LONGEST_QUOTE = 80
+_PROFILE = re.compile(r"[0-9]+g\.[0-9]+gb")
 
 
 class _Claim(NamedTuple):
@@ -25,7 +27,7 @@ class _Claim(NamedTuple):
 
 def resolve(catalog: Catalog, labels: Mapping[str, str], resource: str | None) -> tuple[GpuProfile, ...]:
     """Return the types that all labels allow together; see `Catalog.from_labels`."""
-    slices = None if resource == WHOLE_CARD else _slices(catalog, labels, resource)
+    slices = _slices(catalog, labels, resource)
     names = list(_names(catalog, labels))
     if slices is not None:
         names = [_Claim(claim.text, _with_slices(catalog, claim.ids)) for claim in names]
@@ -74,26 +76,35 @@ def _listed(row: Naming, value: str) -> tuple[str, ...]:
 
 def _slices(catalog: Catalog, labels: Mapping[str, str], resource: str | None) -> _Claim | None:
     """Return the claim for MIG slices: of the resource asked for, or of every profile that the labels offer; else None."""
-    if resource is not None and resource.startswith(MIG_PREFIX):
-        return _Claim(f"resource {_short(resource)}", _of_profile(catalog, resource.removeprefix(MIG_PREFIX), resource))
-    offered: dict[str, frozenset[str]] = {}
-    for label, value in labels.items():
-        if not label.startswith(MIG_PREFIX) or label.endswith((".capable", ".strategy")):
-            continue
-        profile, _, field = label.removeprefix(MIG_PREFIX).rpartition(".")
-        if field == "count" and value == "0":
-            continue
-        offered.setdefault(label, _of_profile(catalog, profile, label))
+    if resource is not None:
+        return (
+            _Claim(f"resource {_short(resource)}", _of_profile(catalog, resource)) if resource.startswith(MIG_PREFIX) else None
+        )
+    offered = {
+        label: _product(catalog, label, value) if label.endswith(".product") else _of_profile(catalog, label)
+        for label, value in labels.items()
+        if isinstance(label, str) and label.startswith(MIG_PREFIX) and not (label.endswith(".count") and value == "0")
+    }
     if not offered:
         return None
-    return _Claim(f"label {_short(next(iter(offered)))}", frozenset().union(*offered.values()))
+    by_product = {label: ids for label, ids in offered.items() if label.endswith(".product")} or offered
+    return _Claim(" and ".join(_short(label) for label in by_product), frozenset[str]().union(*by_product.values()))
 
 
-def _of_profile(catalog: Catalog, profile: str, where: str) -> frozenset[str]:
-    ids = catalog.slices.get(spelling.plain(spelling.without_media(profile)), ())
+def _product(catalog: Catalog, label: str, value: str) -> frozenset[str]:
+    ids = frozenset(catalog.matches(value))
     if not ids:
-        known = ", ".join(sorted({catalog.profiles[id_].name.rpartition(" ")[2] for id_ in catalog.parents}))
-        raise UnknownGpuError(f"{_short(where)} names a MIG profile unknown here", hint=f"known: {known}")
+        raise UnknownGpuError(f"label {_written(label, value)} names a GPU unknown here", hint=catalog.suggest(value))
+    return ids
+
+
+def _of_profile(catalog: Catalog, label: str) -> frozenset[str]:
+    """Return the slices of the profile in "nvidia.com/mig-1g.10gb", with or without a media extension or a field after it."""
+    profile = _PROFILE.match(label.removeprefix(MIG_PREFIX))
+    ids = catalog.slices.get(spelling.plain(profile[0]), ()) if profile else ()
+    if not ids:
+        known = sorted({catalog.profiles[id_].name.rpartition(" ")[2] for id_ in catalog.parents})
+        raise UnknownGpuError(f"{_short(label)} names a MIG profile unknown here", hint=f"known: {', '.join(known)}")
     return frozenset(ids)
 
 

@@ -35,17 +35,13 @@ def without_sharing(text: str) -> str:
     return _SHARED.sub("", text.strip())
 
 
-def without_media(profile: str) -> str:
-    """Return a MIG profile without its media or graphics extension ("1g.10gb+me", in labels "1g.10gb.me").
-
-    The extension changes neither the multiprocessors nor the memory of the slice.
-    """
-    return _MEDIA.sub("", profile)
-
-
 def split_mig(text: str) -> tuple[str, str | None]:
-    """Split "CARD-MIG-1g.5gb" or "CARD MIG 1g.5gb" into card and plain profile; (text, None) for a whole card."""
+    """Split "CARD-MIG-1g.5gb" or "CARD MIG 1g.5gb" into card and plain profile; (text, None) for a whole card.
+
+    A media or graphics extension ("1g.10gb+me", in labels "1g.10gb.me") is dropped: it changes neither the
+    multiprocessors nor the memory of the slice.
+    """
     match = _MIG.match(text)
     if match is None:
         return text, None
-    return match["card"], plain(without_media(match["profile"]))
+    return match["card"], plain(_MEDIA.sub("", match["profile"]))
