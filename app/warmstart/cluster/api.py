@@ -1,7 +1,7 @@
 """The API server, spoken to in plain JSON: dictionaries in and out, our errors, a time limit on every call.
 
-The official client does authentication, TLS, proxies and token renewal. Its typed models are not used: they drop fields that they
-do not know and refuse quantities written as numbers, and a pod spec must arrive here exactly as the server holds it.
+The official client does authentication, TLS, proxies and token renewal. Its typed models are not used: they drop fields that
+they do not know and refuse quantities written as numbers, and a pod spec must arrive here exactly as the server holds it.
 """
 
 from __future__ import annotations
@@ -89,10 +89,15 @@ class Api:
                 return
             query["continue"] = token
 
-    def create(self, resource: Resource, namespace: str, body: Object, *, dry_run: bool = False) -> Object:
-        """Create an object; unknown fields are an error on the server. `dry_run` runs admission and validation only."""
+    def create(
+        self, resource: Resource, namespace: str, body: Object, *, name: str = "", subresource: str = "", dry_run: bool = False
+    ) -> Object:
+        """Create an object, or a subresource of the one called `name`; unknown fields are an error on the server.
+
+        `dry_run` runs admission and validation only.
+        """
         query = {"fieldValidation": "Strict", "dryRun": "All" if dry_run else ""}
-        return self._call("POST", resource, namespace, body=body, query=query)
+        return self._call("POST", resource, namespace, name, subresource=subresource, body=body, query=query)
 
     def replace(self, resource: Resource, namespace: str, name: str, body: Object) -> Object:
         """Replace an object; `ObjectConflict` where its resourceVersion is no longer the one in `body`."""
@@ -170,7 +175,7 @@ def connect(
     timeout_seconds: float = 10.0,
     service_account: Path = _SERVICE_ACCOUNT,
 ) -> Api:
-    """Return a connection: by `kubeconfig` where one is given, else as the pod's service account, else by $KUBECONFIG or ~/.kube.
+    """Return a connection: by `kubeconfig` where given, else as the pod's service account, else by $KUBECONFIG or ~/.kube.
 
     Raises `AccessDenied` where there are no credentials at all, `UsageError` where a kubeconfig is broken. Nothing is sent yet.
     """
@@ -201,7 +206,9 @@ def connect(
 def _load_service_account(configuration: Any, folder: Path) -> None:
     from kubernetes.config.incluster_config import InClusterConfigLoader
 
-    InClusterConfigLoader(token_filename=str(folder / "token"), cert_filename=str(folder / "ca.crt")).load_and_set(configuration)
+    InClusterConfigLoader(token_filename=str(folder / "token"), cert_filename=str(folder / "ca.crt")).load_and_set(
+        configuration
+    )
 
 
 def _decode(answer: bytes, doing: str) -> Object:

@@ -1,63 +1,29 @@
-"""The file that says how Jobs look and what pre-warming looks after. Spelled as Kubernetes spells things (camelCase).
+"""The file that says what pre-warming looks after. Spelled as Kubernetes spells things (camelCase).
 
-Checked here by pydantic, which takes a third of a second to import: import this module only where a Job is made.
+Checked by pydantic, which takes a third of a second to import: import this module only where it is needed.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import os
+import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
 from pydantic.alias_generators import to_camel
 
 from warmstart.cluster.api import DEPLOYMENTS, LEADER_WORKER_SETS, STATEFUL_SETS, Object, Resource
 from warmstart.errors import UsageError, shorten
 
 _Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
-_Quantity = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$")]
-_Objects = tuple[Object, ...]
+_RESOURCE = re.compile(r"(?P<plural>[a-z0-9]+)\.(?P<version>v\d+((alpha|beta)\d+)?)(\.(?P<group>[a-z0-9.-]+))?")
+BUILT_IN = (DEPLOYMENTS, STATEFUL_SETS, LEADER_WORKER_SETS)
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, alias_generator=to_camel, validate_by_alias=True, validate_by_name=True, coerce_numbers_to_str=True
-    )
-
-
-_Checked = TypeVar("_Checked", bound=_Model)
-
-
-class JobOptions(_Model):
-    """How a precompile Job looks. Everything that Kubernetes defines is written as Kubernetes writes it."""
-
-    image: _Text
-    image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
-    image_pull_secrets: tuple[_Text, ...] = ()
-    store: str = ""
-    env: dict[str, str] = {}
-    env_from: _Objects = ()
-    volumes: _Objects = ()
-    volume_mounts: _Objects = ()
-    service_account: str = ""
-    cpu: _Quantity = "2"
-    memory: _Quantity = "4Gi"
-    scratch_size: _Quantity = "10Gi"
-    node_selector: dict[str, str] = {}
-    tolerations: _Objects = ()
-    affinity: Object = {}
-    priority_class: str = ""
-    pod_security_context: Object = {}
-    queue: str = ""
-    suspend: bool = False
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    ttl_seconds: Annotated[int, Field(ge=0)] | None = 86400
-    deadline_seconds: Annotated[int, Field(gt=0)] = 3600
-    backoff_limit: Annotated[int, Field(ge=0)] = 3
-    managed_by: _Text = "warmstart"
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, validate_by_name=True)
 
 
 class ImageRule(_Model):
@@ -71,72 +37,73 @@ class NodePool(_Model):
     """Nodes that an autoscaler can make: the labels and taints that they will have."""
 
     name: _Text
-    labels: dict[str, str] = {}
-    taints: _Objects = ()
-
-
-class WatchedResource(_Model):
-    """A kind of workload. `template` is the path of its pod template, such as spec.template."""
-
-    group: str
-    version: _Text
-    plural: _Text
-    template: _Text = "spec.template"
-
-    @property
-    def resource(self) -> Resource:
-        """Where the API server has it."""
-        return Resource(self.group, self.version, self.plural)
-
-
-def _watched(resource: Resource, template: str = "spec.template") -> WatchedResource:
-    return WatchedResource(group=resource.group, version=resource.version, plural=resource.plural, template=template)
-
-
-BUILT_IN = (
-    _watched(DEPLOYMENTS),
-    _watched(STATEFUL_SETS),
-    _watched(LEADER_WORKER_SETS, "spec.leaderWorkerTemplate.workerTemplate"),
-)
+    labels: dict[str, str]
+    taints: tuple[Object, ...] = ()
 
 
 class PrewarmConfig(_Model):
-    """What `warmstart prewarm` looks after, and the Jobs it makes."""
+    """What `warmstart prewarm` looks after, and the Jobs it makes.
 
-    job: JobOptions
+    `image` is that of the Jobs where no rule of `images` fits: empty stands for the server's own. `namespaces` empty means
+    all. `resources` are kinds beside the built-in ones, as PLURAL.VERSION.GROUP. `gpus` are catalog ids that a workload can
+    land on where neither its spec nor a node pool tells. `queue` is a Kueue LocalQueue. `jobTemplate` is a Job whose fields go
+    over the built-in one's.
+    """
+
+    image: str = ""
     images: tuple[ImageRule, ...] = ()
-    selector: str = "warmstart.dev/prewarm=true"
+    store: str = ""
+    queue: str = ""
+    job_template: Object = {}
+    selector: _Text = "warmstart.dev/prewarm=true"
     namespaces: tuple[_Text, ...] = ()
-    resources: tuple[WatchedResource, ...] = ()
+    resources: tuple[_Text, ...] = ()
     node_pools: tuple[NodePool, ...] = ()
     use_nodes: bool = True
+    gpus: tuple[_Text, ...] = ()
     concurrency: Annotated[int, Field(ge=1)] = 2
-    resync_seconds: Annotated[float, Field(ge=5)] = 300.0
+    resync_seconds: Annotated[float, Field(ge=1)] = 300.0
+
+    @field_validator("resources")
+    @classmethod
+    def _are_resources(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if not _RESOURCE.fullmatch(name):
+                raise ValueError(f"{name} is not PLURAL.VERSION.GROUP, such as inferenceservices.v1beta1.serving.kserve.io")
+        return names
 
     def image_for(self, server_image: str) -> str:
-        """Return the image that compiles for a server's image: the first rule that fits, else the Job's own."""
+        """Return the image that compiles for a server's: of the first rule that fits, else `image`, else the server's own."""
         for rule in self.images:
             if fnmatch.fnmatchcase(server_image, rule.server):
                 return rule.image
-        return self.job.image
+        return self.image or server_image
+
+    def watched(self) -> tuple[Resource, ...]:
+        """Return every kind of workload to look at, the built-in ones first."""
+        extra = [match for match in map(_RESOURCE.fullmatch, self.resources) if match]
+        return (*BUILT_IN, *(Resource(match["group"] or "", match["version"], match["plural"]) for match in extra))
 
 
-def read_prewarm_config(path: str | os.PathLike[str]) -> PrewarmConfig:
-    """Return the checked configuration of a YAML or JSON file. Raises `UsageError` with each field that is wrong."""
-    return _validated(PrewarmConfig, _read(Path(path)), str(path))
+def prewarm_config(path: str | os.PathLike[str] | None = None, **given: Any) -> PrewarmConfig:
+    """Return the checked configuration: a YAML or JSON file's, with what is `given` (and not None) over it, by field name.
+
+    Raises `UsageError`, naming file and field.
+    """
+    document = {} if path is None else read_mapping(Path(path))
+    names = {field.alias or name: name for name, field in PrewarmConfig.model_fields.items()}
+    fields = {names.get(name, name): value for name, value in document.items()}
+    fields |= {name: value for name, value in given.items() if value is not None}
+    try:
+        return PrewarmConfig.model_validate(fields)
+    except ValidationError as error:
+        wrong = [f"{'.'.join(to_camel(str(part)) for part in one['loc'])}: {one['msg'].lower()}" for one in error.errors()]
+        source = "the options" if path is None else str(path)
+        raise UsageError(f"{source}: {shorten('; '.join(wrong))}", hint="docs/operations.md lists the fields") from error
 
 
-def job_options(given: Object, *, path: str | os.PathLike[str] | None = None) -> JobOptions:
-    """Return the options of Jobs: those of a file's `job` section (or a file with nothing else) where one is given, with `given` over them."""
-    base: Object = {}
-    if path is not None:
-        document = _read(Path(path))
-        base = document.get("job", document)
-    source = str(path) if path is not None else "the options of the Job"
-    return _validated(JobOptions, {**base, **given} if isinstance(base, dict) else base, source)
-
-
-def _read(path: Path) -> Object:
+def read_mapping(path: Path) -> Object:
+    """Return a YAML or JSON file that holds one mapping. Raises `UsageError`."""
     import yaml
 
     try:
@@ -146,13 +113,5 @@ def _read(path: Path) -> Object:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not YAML: {shorten(error, 160)}") from error
     if not isinstance(document, dict):
-        raise UsageError(f"{path} is not a mapping", hint="docs/operations.md shows a whole file")
+        raise UsageError(f"{path} holds no mapping")
     return document
-
-
-def _validated(model: type[_Checked], document: Any, source: str) -> _Checked:
-    try:
-        return model.model_validate(document)
-    except ValidationError as error:
-        wrong = [f"{'.'.join(map(str, part['loc'])) or 'it'}: {part['msg'].lower()}" for part in error.errors()]
-        raise UsageError(f"{source}: {shorten('; '.join(wrong))}", hint="docs/operations.md lists the fields") from error

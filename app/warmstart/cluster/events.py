@@ -1,7 +1,7 @@
 """Events on a workload: what pre-warming did about it, where `kubectl describe` and `kubectl events` show it.
 
-An Event that says the same thing again is counted up, not repeated: its name is made of what it says. The API server forgets Events
-after an hour, which is how long one is counted. Needs the verbs create, get and patch on events.events.k8s.io.
+An Event that says the same thing again is counted up, not repeated: its name is made of what it says. The API server forgets
+Events after an hour, which is how long one is counted. Needs the verbs create, get and patch on events.events.k8s.io.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the API server, the network to it, or a kubeconfig answered, as one of our errors with one clear line.
 
-The client library's own exceptions print response headers and whole bodies; a body can hold a Secret that the server quotes back.
-So only the `message` of a Status object passes, shortened, and the original is chained for a debugger, never logged.
+The client library's own exceptions print response headers and whole bodies; a body can hold a Secret that the server quotes
+back. So only the `message` of a Status object passes, shortened, and the original is chained for a debugger, never logged.
 """
 
 from __future__ import annotations

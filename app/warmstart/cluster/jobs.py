@@ -1,7 +1,7 @@
 """The Job that precompiles for one workload and one GPU type, as a manifest.
 
-The Job needs no API access and no other object: the workload's spec travels in an annotation of the Job's own pods, which the Downward
-API shows as a file. (A variable would not do: the kubelet expands `$(NAME)` in it, and a spec is full of such text.)
+The Job needs no API access and no other object: the workload's spec travels in an annotation of the Job's own pods, which the
+Downward API shows as a file. (A variable would not do: the kubelet expands `$(NAME)` in it, and a spec is full of such text.)
 """
 
 from __future__ import annotations
@@ -9,14 +9,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from warmstart.cluster.api import Object
+from warmstart.cluster.overlay import overlay
 from warmstart.errors import UsageError
-
-if TYPE_CHECKING:
-    from warmstart.cluster.config import JobOptions
 
 CONTAINER = "warmstart"
 MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -32,25 +30,47 @@ _LARGEST_SPEC = 200 * 1024  # all annotations of an object together may take 256
 # The pass failed in a way that the next try will repeat: a wrong configuration, a model that does not compile.
 _HOPELESS_EXITS = [2, 12]
 # Volumes that hold what a server is told to read, and that a pod on another node can mount as well.
-_PORTABLE_VOLUMES = frozenset({"persistentVolumeClaim", "configMap", "secret", "projected", "nfs", "csi", "image", "ephemeral"})
+_PORTABLE_VOLUMES = frozenset({"persistentVolumeClaim", "configMap", "secret", "projected", "nfs", "csi", "image"})
+_CPU = "2"
+_MEMORY = "4Gi"
+_SCRATCH_SIZE = "10Gi"
+_DEADLINE_SECONDS = 3600
+_TTL_SECONDS = 24 * 3600
+_BACKOFF_LIMIT = 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobSubject:
-    """What one Job compiles. `manifest` is the workload's object, `template` its pod template, both plain data.
+    """What one Job compiles. `manifest` is the workload's object and `pod` the pod spec in it, both plain data.
 
-    `container` names the vLLM container in it, `paths` the absolute paths that the server's arguments name, `gpu` the catalog's id.
-    `identity` is the request key where it is known, else a digest of the request: equal servers get equal names. `key` is empty
-    where the key is not known.
+    `container` names the vLLM container in it, `paths` the absolute paths that the server's arguments name, `gpu` the
+    catalog's id. `identity` is the request key where it is known, else a digest of the request: equal servers get equal names.
+    `key` is empty where the key is not known.
     """
 
     manifest: Object
-    template: Object
+    pod: Object
     container: str
     paths: tuple[str, ...]
     gpu: str
     identity: str
     key: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JobOptions:
+    """How the Jobs look. `template` is a Job, or part of one, whose fields go over those of the built-in Job (see `overlay`).
+
+    `queue` names a Kueue LocalQueue: the Job is then made suspended, for Kueue to start. `managed_by` tells Jobs made by hand
+    from those of pre-warming. `container_args` are further options of `warmstart precompile`.
+    """
+
+    image: str
+    store: str = ""
+    queue: str = ""
+    managed_by: str = "warmstart"
+    container_args: tuple[str, ...] = ()
+    template: Object = dataclasses.field(default_factory=dict)
 
 
 def render_job(subject: JobSubject, options: JobOptions) -> Object:
@@ -59,21 +79,25 @@ def render_job(subject: JobSubject, options: JobOptions) -> Object:
     Raises `UsageError` where the workload's spec is larger than an annotation can be.
     """
     metadata = subject.manifest.get("metadata") or {}
-    labels = _labels(subject, options)
+    labels = {
+        "app.kubernetes.io/name": "warmstart",
+        "app.kubernetes.io/component": "precompile",
+        MANAGED_BY: options.managed_by,
+        "warmstart.dev/gpu": _dns(subject.gpu),
+        **({QUEUE: options.queue} if options.queue else {}),
+    }
     annotations = {
-        **options.annotations,
-        WORKLOAD: "/".join(part for part in (subject.manifest.get("kind"), metadata.get("namespace"), metadata.get("name")) if part),
+        WORKLOAD: "/".join(
+            part for part in (subject.manifest.get("kind"), metadata.get("namespace"), metadata.get("name")) if part
+        ),
         **({KEY: subject.key} if subject.key else {}),
     }
-    job: Object = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": job_name(subject), "labels": labels, "annotations": annotations},
+    built_in: Object = {
+        "metadata": {"labels": labels, "annotations": annotations},
         "spec": {
-            **({"suspend": True} if options.suspend or options.queue else {}),
-            "backoffLimit": options.backoff_limit,
-            "activeDeadlineSeconds": options.deadline_seconds,
-            **({"ttlSecondsAfterFinished": options.ttl_seconds} if options.ttl_seconds is not None else {}),
+            "backoffLimit": _BACKOFF_LIMIT,
+            "activeDeadlineSeconds": _DEADLINE_SECONDS,
+            "ttlSecondsAfterFinished": _TTL_SECONDS,
             # A second pod only once the first is gone: two compiling for one key is work done twice.
             "podReplacementPolicy": "Failed",
             "podFailurePolicy": {
@@ -91,11 +115,17 @@ def render_job(subject: JobSubject, options: JobOptions) -> Object:
             },
         },
     }
+    template = {field: value for field, value in options.template.items() if field in ("metadata", "spec")}
+    job: Object = overlay(built_in, template)
+    # What makes it this Job is not the template's to change.
+    job["metadata"] |= {"name": job_name(subject)}
     if metadata.get("namespace"):
         job["metadata"]["namespace"] = metadata["namespace"]
     if metadata.get("uid"):
         job["metadata"]["ownerReferences"] = [_owner(subject.manifest)]
-    return job
+    if options.queue:
+        job["spec"]["suspend"] = True
+    return {"apiVersion": "batch/v1", "kind": "Job", **job}
 
 
 def job_name(subject: JobSubject) -> str:
@@ -105,25 +135,25 @@ def job_name(subject: JobSubject) -> str:
     return _dns(name)[: _LONGEST_NAME - len(tail)].rstrip("-") + tail
 
 
-def _labels(subject: JobSubject, options: JobOptions) -> dict[str, str]:
-    return {
-        **options.labels,
-        "app.kubernetes.io/name": "warmstart",
-        "app.kubernetes.io/component": "precompile",
-        MANAGED_BY: options.managed_by,
-        "warmstart.dev/gpu": _dns(subject.gpu),
-        **({QUEUE: options.queue} if options.queue else {}),
-    }
+def pod_specs(manifest: Any) -> Iterator[Object]:
+    """Yield every pod spec inside an object, whatever its kind: each mapping with a list of containers."""
+    if isinstance(manifest, Mapping):
+        if isinstance(manifest.get("containers"), list):
+            yield dict(manifest)
+        for value in manifest.values():
+            yield from pod_specs(value)
+    elif isinstance(manifest, list):
+        for value in manifest:
+            yield from pod_specs(value)
 
 
 def _pod_spec(subject: JobSubject, options: JobOptions) -> Object:
-    pod = subject.template.get("spec") or {}
-    volumes, mounts = _carried_volumes(pod, subject)
+    volumes, mounts = _carried_volumes(subject)
     spec: Object = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}, **options.pod_security_context},
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [_container(subject, options, mounts)],
         "volumes": [
             {
@@ -132,39 +162,33 @@ def _pod_spec(subject: JobSubject, options: JobOptions) -> Object:
                     "items": [{"path": "workload.json", "fieldRef": {"fieldPath": f"metadata.annotations['{_SPEC}']"}}],
                 },
             },
-            {"name": "warmstart-scratch", "emptyDir": {"sizeLimit": options.scratch_size}},
+            {"name": "warmstart-scratch", "emptyDir": {"sizeLimit": _SCRATCH_SIZE}},
             *volumes,
-            *options.volumes,
         ],
     }
-    selector = {**_architecture(pod), **options.node_selector}
-    optional = {
-        "serviceAccountName": options.service_account,
-        "priorityClassName": options.priority_class,
-        "nodeSelector": selector,
-        "tolerations": options.tolerations,
-        "affinity": options.affinity,
-        "imagePullSecrets": _unique([*(pod.get("imagePullSecrets") or ()), *({"name": name} for name in options.image_pull_secrets)]),
-    }
+    optional = {"nodeSelector": _architecture(subject.pod), "imagePullSecrets": subject.pod.get("imagePullSecrets")}
     return {**spec, **{field: value for field, value in optional.items() if value}}
 
 
 def _container(subject: JobSubject, options: JobOptions, mounts: list[Object]) -> Object:
     server = _server(subject)
-    literals = {"HOME": _SCRATCH, "TMPDIR": _SCRATCH, **options.env}
-    if options.store:
-        literals["WARMSTART_STORE"] = options.store
-    referenced = [entry for entry in server.get("env") or () if _reads_object(entry) and entry["name"] not in literals]
-    container: Object = {
+    literals = {"HOME": _SCRATCH, "TMPDIR": _SCRATCH, **({"WARMSTART_STORE": options.store} if options.store else {})}
+    return {
         "name": CONTAINER,
         "image": options.image,
-        "args": ["precompile", "-f", f"{_SPEC_FOLDER}/workload.json", "--container", subject.container, "--gpu", subject.gpu],
-        "env": [*referenced, *({"name": name, "value": value.replace("$(", "$$(")} for name, value in literals.items())],
-        "envFrom": [*(server.get("envFrom") or ()), *options.env_from],
-        "resources": {
-            "requests": {"cpu": options.cpu, "memory": options.memory},
-            "limits": {"memory": options.memory},
-        },
+        "args": [
+            "precompile",
+            *("-f", f"{_SPEC_FOLDER}/workload.json"),
+            *("--container", subject.container),
+            *("--gpu", subject.gpu),
+            *options.container_args,
+        ],
+        "env": [
+            *(entry for entry in server.get("env") or () if _reads_object(entry)),
+            *({"name": name, "value": value.replace("$(", "$$(")} for name, value in literals.items()),
+        ],
+        "envFrom": list(server.get("envFrom") or ()),
+        "resources": {"requests": {"cpu": _CPU, "memory": _MEMORY}, "limits": {"memory": _MEMORY}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -175,40 +199,36 @@ def _container(subject: JobSubject, options: JobOptions, mounts: list[Object]) -
             {"name": "warmstart-spec", "mountPath": _SPEC_FOLDER, "readOnly": True},
             {"name": "warmstart-scratch", "mountPath": _SCRATCH},
             *mounts,
-            *options.volume_mounts,
         ],
     }
-    if options.image_pull_policy:
-        container["imagePullPolicy"] = options.image_pull_policy
-    return container
 
 
 def _server(subject: JobSubject) -> Object:
-    for container in (subject.template.get("spec") or {}).get("containers") or ():
+    for container in subject.pod["containers"]:
         if container.get("name") == subject.container:
             return dict(container)
     raise UsageError(f"the pod template has no container {subject.container}")
 
 
 def _reads_object(entry: Mapping[str, Any]) -> bool:
-    """Whether an env entry is read from a Secret or ConfigMap: the one thing about the server's env that its spec does not say."""
+    """Whether an env entry is read from a Secret or ConfigMap: what the spec alone does not say about the env."""
     return bool({"secretKeyRef", "configMapKeyRef"} & set(entry.get("valueFrom") or ()))
 
 
-def _carried_volumes(pod: Mapping[str, Any], subject: JobSubject) -> tuple[list[Object], list[Object]]:
+def _carried_volumes(subject: JobSubject) -> tuple[list[Object], list[Object]]:
     """Return volumes and read-only mounts of the server that hold a path which its arguments name (a model on a claim, say)."""
-    by_name = {volume["name"]: volume for volume in pod.get("volumes") or ()}
+    by_name = {volume["name"]: volume for volume in subject.pod.get("volumes") or ()}
     volumes: dict[str, Object] = {}
     mounts: list[Object] = []
     for mount in _server(subject).get("volumeMounts") or ():
         volume = by_name.get(mount["name"], {})
-        if _PORTABLE_VOLUMES & volume.keys() and any(_holds(mount["mountPath"], path) for path in subject.paths):
+        if _PORTABLE_VOLUMES & volume.keys() and any(_within(path, mount["mountPath"]) for path in subject.paths):
             volumes[mount["name"]] = volume
             mounts.append({**mount, "readOnly": True})
     return list(volumes.values()), mounts
 
 
-def _holds(folder: str, path: str) -> bool:
+def _within(path: str, folder: str) -> bool:
     return path == folder.rstrip("/") or path.startswith(folder.rstrip("/") + "/")
 
 
@@ -221,36 +241,26 @@ def _architecture(pod: Mapping[str, Any]) -> dict[str, str]:
 def _spec_text(subject: JobSubject) -> str:
     """Return the workload as one line of JSON, without what only the API server is interested in."""
     metadata = subject.manifest.get("metadata") or {}
-    kept = {field: metadata[field] for field in ("name", "namespace", "labels", "annotations") if metadata.get(field)}
-    kept.setdefault("annotations", {})
-    kept["annotations"] = {name: text for name, text in kept["annotations"].items() if name.startswith("warmstart.dev/")}
+    kept = {field: metadata[field] for field in ("name", "namespace", "labels") if metadata.get(field)}
+    ours = {name: text for name, text in (metadata.get("annotations") or {}).items() if name.startswith("warmstart.dev/")}
     manifest = {field: value for field, value in subject.manifest.items() if field not in ("metadata", "status")}
-    text = json.dumps({**manifest, "metadata": kept}, sort_keys=True, separators=(",", ":"))
+    text = json.dumps({**manifest, "metadata": {**kept, "annotations": ours}}, sort_keys=True, separators=(",", ":"))
     if len(text.encode()) > _LARGEST_SPEC:
         raise UsageError(
-            f"the spec of {metadata.get('name')} takes {len(text.encode())} bytes, more than the {_LARGEST_SPEC} that an annotation can hold",
+            f"the spec of {metadata.get('name')} takes {len(text.encode())} bytes, an annotation at most {_LARGEST_SPEC}",
             hint="give `warmstart job` a Pod with the vLLM container alone",
         )
     return text
 
 
 def _owner(manifest: Object) -> Object:
+    """Return the reference that lets the workload's deletion take the Job along.
+
+    Neither `controller` nor `blockOwnerDeletion` is set: the first is the Job controller's own business, the second asks for
+    more rights.
+    """
     metadata = manifest["metadata"]
-    return {
-        "apiVersion": manifest["apiVersion"],
-        "kind": manifest["kind"],
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-        # Neither field is set: blockOwnerDeletion would ask for update on the owner's finalizers.
-    }
-
-
-def _unique(values: Iterable[Object]) -> list[Object]:
-    kept: list[Object] = []
-    for value in values:
-        if value not in kept:
-            kept.append(value)
-    return kept
+    return {"apiVersion": manifest["apiVersion"], "kind": manifest["kind"], "name": metadata["name"], "uid": metadata["uid"]}
 
 
 def _dns(text: str) -> str:

@@ -1,8 +1,8 @@
 """Claims as Leases: pods that miss together agree through the API server on who compiles.
 
 Offers what `store.model.Claims` describes. One Lease for each key. Nobody trusts a client's clock: times written and times
-compared are the API server's own (its answers' Date), and every write names the resourceVersion that it replaces, so that of two
-takers one wins. Needs the verbs get, create, update and delete on leases in one namespace.
+compared are the API server's own (its answers' Date), and every write names the resourceVersion that it replaces, so that of
+two takers one wins. Needs the verbs get, create, update and delete on leases in one namespace.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _spec(holder: str, ttl: int, now: datetime.datetime, *, transitions: int) ->
 
 
 def _alive(lease: Object, now: datetime.datetime) -> bool:
-    """Whether the Lease has a holder whose time is not over; one that never says when it was renewed counts from its creation."""
+    """Whether the Lease has a holder whose time is not over; one that was never renewed counts from its creation."""
     spec = lease.get("spec") or {}
     if not spec.get("holderIdentity"):
         return False

@@ -9,8 +9,9 @@ from warmstart.cluster.failures import ObjectNotFound
 def own_pod(namespace: str, name: str, *, api: Api | None = None, timeout_seconds: float = 10.0) -> Object:
     """Return the pod as the API server holds it: plain data, with `apiVersion` and `kind`.
 
-    `namespace` and `name` come from the Downward API (metadata.namespace and metadata.name). Needs the verb `get` on `pods` in that
-    namespace. Raises `AccessDenied` (with the rule that is missing), `ObjectNotFound`, or `TemporaryError` where nothing answers.
+    `namespace` and `name` come from the Downward API (metadata.namespace and metadata.name). Needs the verb `get` on `pods` in
+    that namespace. Raises `AccessDenied` (with the rule that is missing), `ObjectNotFound`, or `TemporaryError` where nothing
+    answers.
     """
     connection = api or connect(timeout_seconds=timeout_seconds)
     try:
