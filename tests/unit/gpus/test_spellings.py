@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import warmstart
 from warmstart.errors import UnknownGpuError
 from warmstart.gpus import load_catalog
 
 CATALOG = load_catalog()
+APP = Path(warmstart.__file__).parents[1]
 
 SPELLINGS = {
     "h200": ["H200", "h200", " NVIDIA H200 ", "NVIDIA-H200", "nvidia_h200", "nvidia-h200-141gb", "H200-SXM-141GB", "NVIDIA-H200-SHARED"],
@@ -131,5 +134,5 @@ def test_the_catalog_is_read_with_the_standard_library_alone() -> None:
         "print([name for name in sys.modules if name.partition('.')[0] in "
         "('msgspec','pydantic','yaml','torch','ctypes','difflib','kubernetes','fsspec')])"
     )
-    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": "app"}, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(APP)}, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
