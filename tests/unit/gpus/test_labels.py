@@ -233,8 +233,12 @@ def test_a_property_that_no_card_has_is_refused() -> None:
 
 @given(
     st.dictionaries(
-        st.one_of(st.sampled_from([row.label for row in (*NAMING, *NARROWING)]), st.just("nvidia.com/mig-1g.5gb.count"), st.text()),
-        st.one_of(st.text(max_size=70), st.integers(), st.none(), st.sampled_from(["h100", "NVIDIA-H200", "9", "nvidia", "81559"])),
+        st.one_of(
+            st.sampled_from([row.label for row in (*NAMING, *NARROWING)]), st.just("nvidia.com/mig-1g.5gb.count"), st.text()
+        ),
+        st.one_of(
+            st.text(max_size=70), st.integers(), st.none(), st.sampled_from(["h100", "NVIDIA-H200", "9", "nvidia", "81559"])
+        ),
         max_size=5,
     )
 )

@@ -18,9 +18,24 @@ CATALOG = load_catalog()
 APP = Path(warmstart.__file__).parents[1]
 
 SPELLINGS = {
-    "h200": ["H200", "h200", " NVIDIA H200 ", "NVIDIA-H200", "nvidia_h200", "nvidia-h200-141gb", "H200-SXM-141GB", "NVIDIA-H200-SHARED"],
+    "h200": [
+        "H200",
+        "h200",
+        " NVIDIA H200 ",
+        "NVIDIA-H200",
+        "nvidia_h200",
+        "nvidia-h200-141gb",
+        "H200-SXM-141GB",
+        "NVIDIA-H200-SHARED",
+    ],
     "h200-nvl": ["NVIDIA H200 NVL", "NVIDIA-H200-NVL", "h200 nvl"],
-    "h100-sxm5-80gb": ["NVIDIA H100 80GB HBM3", "NVIDIA-H100-80GB-HBM3", "NVIDIA-H100-80GB-HBM3-SHARED", "H100 SXM", "h100-sxm5"],
+    "h100-sxm5-80gb": [
+        "NVIDIA H100 80GB HBM3",
+        "NVIDIA-H100-80GB-HBM3",
+        "NVIDIA-H100-80GB-HBM3-SHARED",
+        "H100 SXM",
+        "h100-sxm5",
+    ],
     "h100-pcie-80gb": ["NVIDIA H100 PCIe", "NVIDIA-H100-PCIe", "H100_PCIE", "H100 80GB PCIe"],
     "h100-nvl": ["NVIDIA H100 NVL", "H100-94GB"],
     "a100-sxm4-40gb": ["A100-SXM4-40GB", "NVIDIA-A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB", "A100 40GB SXM"],
@@ -59,7 +74,22 @@ AMBIGUOUS = {
     "MIG-1g.5gb": {"a100-sxm4-40gb-mig-1g.5gb", "a100-pcie-40gb-mig-1g.5gb"},
 }
 
-HOSTILE = ["", " ", "-", "\0", "MIG", "-MIG-", "-SHARED", "x" * 65536, "NVIDIA " * 9000, "H２００", "Н100", "🚀", "h100\nh200", "NVIDIA"]
+HOSTILE = [
+    "",
+    " ",
+    "-",
+    "\0",
+    "MIG",
+    "-MIG-",
+    "-SHARED",
+    "x" * 65536,
+    "NVIDIA " * 9000,
+    "H２００",
+    "Н100",
+    "🚀",
+    "h100\nh200",
+    "NVIDIA",
+]
 
 
 @pytest.mark.parametrize(("id_", "text"), [(id_, text) for id_, texts in SPELLINGS.items() for text in texts])
@@ -87,7 +117,9 @@ def test_a_name_of_several_types_is_refused_with_all_of_them(text: str, ids: set
         assert all(id_ in str(error.value) for id_ in ids)
 
 
-@pytest.mark.parametrize(("text", "near"), [("H10O", "h100"), ("nvidia-h201", "h200"), ("RTX 4091", "rtx-4090"), ("A100-SXM4-4OGB", "a100")])
+@pytest.mark.parametrize(
+    ("text", "near"), [("H10O", "h100"), ("nvidia-h201", "h200"), ("RTX 4091", "rtx-4090"), ("A100-SXM4-4OGB", "a100")]
+)
 def test_an_unknown_name_is_refused_with_near_spellings(text: str, near: str) -> None:
     """A typing error is answered with what was probably meant."""
     with pytest.raises(UnknownGpuError, match="unknown GPU") as error:
@@ -134,5 +166,7 @@ def test_the_catalog_is_read_with_the_standard_library_alone() -> None:
         "print([name for name in sys.modules if name.partition('.')[0] in "
         "('msgspec','pydantic','yaml','torch','ctypes','difflib','kubernetes','fsspec')])"
     )
-    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(APP)}, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(APP)}, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"
