@@ -28,7 +28,7 @@ def words(generator: random.Random, size: int) -> bytes:
 
 def make_cache(root: Path, *, seed: int = 1, ranks: int = 1, artifact_bytes: int = 200_000, aot_key: str = AOT_KEY) -> Path:
     """Fill `root` like a compile pass does: what travels, what does not, and times with nanoseconds."""
-    generator = random.Random(seed)
+    generator = random.Random(seed)  # noqa: S311
     compile_cache = root / "torch_compile_cache"
     for rank in range(ranks):
         put(compile_cache / f"torch_aot_compile/{aot_key}/rank_{rank}_0/model", words(generator, artifact_bytes), generator)

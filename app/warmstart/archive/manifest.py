@@ -24,7 +24,8 @@ class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """One tar.zst blob.
 
     `digest` and `size` (bytes) are those of the compressed blob; `raw_size` is the tar inside it, `files` the regular files in
-    that. `content` is the digest of the files' names and bytes alone: equal where two compiles differ in nothing but times.
+    that. `content` is the digest of the files' names and bytes alone: equal where two compiles differ in nothing but times. It
+    serves to compare entries; what is installed is checked by `digest`.
     """
 
     name: str

@@ -16,7 +16,6 @@ from warmstart.archive.disk import disk_errors
 from warmstart.archive.manifest import BOUNDS, FORMAT, KEY, Bounds, Compiled, Layer, Manifest
 from warmstart.archive.rules import layer_of
 from warmstart.archive.scan import CacheFile, check_artifacts, check_settled, scan
-from warmstart.archive.unpack import ContentDigest
 from warmstart.archive.zstd import WINDOW_LOG, zstd
 from warmstart.errors import TemporaryError, UsageError
 
@@ -112,12 +111,12 @@ def choose_level(raw_bytes: int) -> int:
 def _pack_layer(name: str, root: Path, files: list[CacheFile], work: Path, level: int) -> PackedLayer:
     """Write one layer; its file is named for the layer."""
     path = work / f"{name}.tar.zst"
-    content = ContentDigest()
+    content = hashlib.sha256()
     with path.open("wb") as target:
         writer = _BlobWriter(target, level)
         with tarfile.open(fileobj=cast(IO[bytes], writer), mode="w", format=tarfile.PAX_FORMAT) as tar:
             for file in files:
-                content.add(file.path, file.size, _add(tar, root, file))
+                content.update(f"{_add(tar, root, file)} {file.size} {file.path}\n".encode())
         writer.finish()
     layer = Layer(
         name=name,
@@ -125,7 +124,7 @@ def _pack_layer(name: str, root: Path, files: list[CacheFile], work: Path, level
         size=writer.size,
         raw_size=writer.raw_size,
         files=len(files),
-        content=content.digest(),
+        content=f"sha256:{content.hexdigest()}",
     )
     return PackedLayer(layer, path)
 

@@ -30,7 +30,7 @@ class Source(Protocol):
         """Return exactly `size` bytes; EntryInvalid where fewer are left."""
         ...
 
-    def some(self, most: int) -> bytes:
+    def some(self, most: int) -> memoryview:
         """Return 1 to `most` bytes; EntryInvalid at the end."""
         ...
 

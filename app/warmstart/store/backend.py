@@ -48,6 +48,11 @@ class Backend(Protocol):
         """Whether a call takes a network round trip, so that calls are worth doing side by side."""
         ...
 
+    @property
+    def exclusive(self) -> bool:
+        """False once `put_create` was seen to be unable to keep its promise here."""
+        ...
+
     def get(self, name: str, limit: int) -> bytes:
         """Return an object of at most `limit` bytes; EntryInvalid where it is larger."""
         ...
@@ -68,7 +73,7 @@ class Backend(Protocol):
         """Write or replace an object with a file's bytes: atomic, and durable on return."""
         ...
 
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+    def objects(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield every object below `prefix` (empty, or ending in `/`), in no order that means anything."""
         ...
 

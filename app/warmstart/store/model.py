@@ -16,10 +16,10 @@ def _ignore(notice: str) -> None:
 class StoreOptions:
     """How to open a store.
 
-    `trusted_keys` are files (or folders of files) with Ed25519 public keys in PEM; `signing_key` a private one, used by publish.
-    `storage` are fsspec storage options, with the meaning that the URL's fsspec package gives them. `s3_client` picks the library
-    for s3://: "auto" takes obstore where it can express the configuration and s3fs where not. `timeout` is seconds for one
-    request. `notice` is called with each thing worth saying, once for each opened store.
+    `trusted_keys` are files (or folders of files) with Ed25519 public keys in PEM; `signing_key` a private one, used by
+    publish. `storage` are fsspec storage options, with the meaning that the URL's fsspec package gives them. `s3_client` picks
+    the library for s3://: "auto" takes obstore where it can express the configuration and s3fs where not. `timeout` is seconds
+    for one request. `notice` is called with each thing worth saying, once for each opened store.
     """
 
     trusted_keys: tuple[Path, ...] = ()
@@ -58,8 +58,9 @@ class LayerFile:
 class Published:
     """What publishing came to.
 
-    "published": the entry is this one. "present": an equal entry was there. "beside": another result was there first and stays; this one is
-    kept as `name` beside it. `uploaded` counts the bytes that travelled, `skipped` the layers that were there.
+    "published": the entry is this one. "present": an equal entry was there. "beside": another result was there first and
+    stays; this one is kept as `name` beside it. `uploaded` counts the bytes that travelled, `skipped` the layers that
+    were there.
     """
 
     outcome: Literal["published", "present", "beside"]
@@ -143,8 +144,9 @@ class Verified:
 class GcPolicy:
     """What to let go. A rule left at its default does not apply; an entry goes if any rule says so.
 
-    `max_age` is seconds since last use (creation where never used), `keep` the number of entries kept, `max_bytes` the stored total,
-    both keeping the most recently used; `vllm` are version patterns (`0.32.*`) to drop. `grace` is the age in seconds below
+    `max_age` is seconds since last use (creation where never used), `keep` the number of entries kept, `max_bytes` the stored
+    total, both keeping the most recently used; `vllm` are version patterns (`0.32.*`) to drop. `grace` is the age in seconds
+    below
     which nothing is touched: a publish may be in progress.
     """
 
@@ -157,7 +159,11 @@ class GcPolicy:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GcPlan:
-    """What `collect` would remove, and why. Nothing has been touched."""
+    """What `collect` would remove, and why (`entries`: object to reason). Nothing has been touched.
+
+    `blocked` names a manifest that cannot be read and so might name any blob: no blob is planned until it is removed or a newer
+    program reads it.
+    """
 
     entries: Mapping[str, str]
     blobs: tuple[str, ...]
@@ -165,6 +171,7 @@ class GcPlan:
     freed: int
     kept_entries: int
     grace: float
+    blocked: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
