@@ -37,7 +37,10 @@ class ServeRequest:
 
     `args` are the arguments after `vllm serve`, in the server's order and spelling, `$(VAR)` and shell words expanded,
     `--config` files merged; the model is not in them. `env` holds the literal values that the container will see.
-    `gpus` are the catalog ids that the pod can land on, best first; more than one means one key for each.
+    `gpus` are the catalog ids that the pod can land on, best first; more than one means one key for each. `gpu_count` is what
+    the container asks for, 0 where it asks for none by name. `role` tells the pods of one object apart: "leaderTemplate",
+    "prefill". A value that only the running pod knows stands in `args` as the spec spells it (`$(POD_IP)`) and is in
+    `unresolved`.
     """
 
     workload: Workload
@@ -49,3 +52,4 @@ class ServeRequest:
     gpus: tuple[str, ...]
     gpu_count: int
     unresolved: tuple[Unresolved, ...] = ()
+    role: str = ""

@@ -1,0 +1,52 @@
+"""The other objects of the stream that a pod refers to: ConfigMaps, Secrets, DRA claims; looked up by name and namespace."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+
+from warmstart.errors import SpecError
+from warmstart.podspec.plain import Plain, mapping, strings, text
+
+
+class Objects:
+    """Lookup over one stream of documents.
+
+    An object without a namespace fits every namespace, as `kubectl apply -n` would put it there.
+    """
+
+    def __init__(self, documents: Sequence[Plain]) -> None:
+        self._documents = documents
+
+    def find(self, kind: str, namespace: str, name: str) -> Plain | None:
+        """Return the object of that kind and name, None where the stream does not hold it."""
+        for document in self._documents:
+            if document["kind"] != kind:
+                continue
+            metadata = mapping(document, "metadata", kind)
+            theirs = text(metadata, "namespace", f"{kind}.metadata")
+            if text(metadata, "name", f"{kind}.metadata") == name and (not theirs or not namespace or theirs == namespace):
+                return document
+        return None
+
+    def data(self, kind: str, namespace: str, name: str) -> dict[str, str] | None:
+        """Return the keys and values of a ConfigMap or Secret, None where the stream does not hold it.
+
+        Raises SpecError: a Secret whose data is not base64 of text.
+        """
+        found = self.find(kind, namespace, name)
+        if found is None:
+            return None
+        where = f"{kind}/{name}"
+        if kind == "ConfigMap":
+            return strings(found, "data", where)
+        decoded = {key: _decode(value, f"{where}.data.{key}") for key, value in strings(found, "data", where).items()}
+        return decoded | strings(found, "stringData", where)
+
+
+def _decode(value: str, where: str) -> str:
+    try:
+        return base64.b64decode(value, validate=True).decode()
+    except (binascii.Error, ValueError):
+        raise SpecError(f"{where} is not base64 of text") from None

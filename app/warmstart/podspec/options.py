@@ -1,0 +1,240 @@
+"""The options of `vllm serve`, read as vLLM's own parser reads them, without importing vLLM.
+
+The options are data, one file per vLLM version, written by `tests/unit/podspec/generate_options.py` from the installed
+parser. The standard library's argparse does the parsing here as it does there; `spelling.py` does what vLLM does to a list
+before that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import msgspec
+
+from warmstart.errors import SpecError, UnsupportedError, shorten
+from warmstart.podspec import values
+from warmstart.podspec.neutral import NEUTRAL
+from warmstart.podspec.spelling import folded
+
+DEFAULT_VERSION = "0.33.0"
+VERSIONS = (DEFAULT_VERSION,)
+
+JSON = Any
+"""A JSON value: None, bool, int, float, str, list or dict of those."""
+
+
+class Option(msgspec.Struct, frozen=True):
+    """One option, as the data file holds it. `default` is UNSET where vLLM's default is no JSON value."""
+
+    dest: str
+    strings: tuple[str, ...]
+    action: str
+    type: str
+    nargs: str | int | None = None
+    optional: bool = False
+    choices: tuple[Any, ...] | None = None
+    const: Any = None
+    negative: tuple[str, ...] = ()
+    default: Any = msgspec.UNSET
+
+
+class Table(msgspec.Struct, frozen=True):
+    """All options of one vLLM version."""
+
+    vllm: str
+    default_model: str
+    options: tuple[Option, ...]
+
+
+class Split(NamedTuple):
+    """An argument list, taken apart: the model it names (None where it names none), and the rest, as it was spelled."""
+
+    model: str | None
+    args: tuple[str, ...]
+
+
+@functools.cache
+def table(version: str = DEFAULT_VERSION) -> Table:
+    """Return the options of a vLLM version. Raises UnsupportedError where this package holds no table for it."""
+    if version not in VERSIONS:
+        raise UnsupportedError(
+            f"the options of vLLM {shorten(version, 40)} are not known", hint=f"supported: {', '.join(VERSIONS)}"
+        )
+    data = Path(__file__).with_name(f"options-{version}.json").read_bytes()
+    return msgspec.json.decode(data, type=Table)
+
+
+class _Switch(argparse.Action):
+    """`--enable-x`/`--disable-x` and `--x`/`--no-x`: which spelling was used decides the value."""
+
+    def __init__(self, *, negative: tuple[str, ...], **kwargs: Any) -> None:
+        super().__init__(nargs=0, **kwargs)
+        self.negative = negative
+
+    def __call__(
+        self, _parser: object, namespace: argparse.Namespace, _values: object, option_string: str | None = None
+    ) -> None:
+        setattr(namespace, self.dest, option_string not in self.negative)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise SpecError(f"vLLM's arguments do not parse: {shorten(message, 200)}")
+
+
+@functools.cache
+def _parser(version: str) -> _Parser:
+    parser = _Parser(prog="vllm serve", add_help=False, argument_default=argparse.SUPPRESS)
+    for option in table(version).options:
+        kwargs: dict[str, Any] = {"dest": option.dest, "default": argparse.SUPPRESS}
+        if option.action == "switch":
+            kwargs |= {"action": _Switch, "negative": option.negative}
+        elif option.action == "store_true":
+            kwargs |= {"action": "store_true"}
+        else:
+            kwargs |= {"action": option.action, "type": _reader(option)}
+            if option.nargs is not None:
+                kwargs["nargs"] = option.nargs
+            if option.choices is not None:
+                kwargs["choices"] = option.choices
+            if option.const is not None:
+                kwargs["const"] = option.const
+        parser.add_argument(*option.strings, **kwargs)
+    return parser
+
+
+def _reader(option: Option) -> Callable[[str], Any]:
+    """Return the function that turns one word into a value; it is named for argparse's messages."""
+    read = values.READERS[option.type]
+    neutral = option.dest in NEUTRAL
+
+    def reader(text: str) -> Any:
+        if option.optional and text in ("", "None"):
+            return None
+        try:
+            return read(text)
+        except (ValueError, RecursionError) as error:
+            if neutral and "$" in text:
+                return text  # a value that only the running pod knows, in an option that no artifact depends on
+            raise argparse.ArgumentTypeError(f"{shorten(text, 60)!r} is no {values.NAMES[option.type]}") from error
+
+    return reader
+
+
+def _parse(args: Sequence[str], version: str) -> tuple[dict[str, Any], list[str]]:
+    """Return the options that were given, by destination, and the words that belong to none. Raises SpecError."""
+    namespace, rest = _parser(version).parse_known_args(folded(args))
+    unknown = next((word for word in rest if word.startswith("-") and word != "-"), None)
+    if unknown is not None:
+        _refuse(unknown, version)
+    return vars(namespace), rest
+
+
+def _refuse(word: str, version: str) -> NoReturn:
+    import difflib  # 4 ms that only a wrong name needs
+
+    name = word.split("=", 1)[0].split(".", 1)[0]
+    known = [string for option in table(version).options for string in option.strings]
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    raise SpecError(
+        f"vLLM {version} has no option {shorten(name, 60)}",
+        hint=f"did you mean {' or '.join(near)}?" if near else "`vllm serve --help=all` lists all of them",
+    )
+
+
+def split(args: Sequence[str], version: str = DEFAULT_VERSION, *, serve: bool = True) -> Split:
+    """Take the model out of the arguments that follow `vllm serve` (or, with `serve` false, the module `api_server`).
+
+    `--config` must be merged already (`configfile.merge`). For `vllm serve` a positional wins over `--model`, and the first
+    `--model` over later ones; the module ignores a positional and takes the last `--model`. The model is None where the list
+    names none.
+
+    Raises SpecError: unknown option, value of the wrong type, option without value, more than one positional.
+    """
+    given, rest = _parse(args, version)
+    positional = _only(rest)
+    kept, named = _without_model(args)
+    if positional is None:
+        return Split((named[0] if serve else named[-1]) if named else None, tuple(kept))
+    if not serve and not named:
+        raise SpecError(
+            f"the module vllm.entrypoints.openai.api_server ignores the positional model {shorten(positional, 80)!r}",
+            hint="name the model with --model, or start `vllm serve`",
+        )
+    given.pop("model", None)
+    return Split(positional if serve else named[-1], _without_positional(kept, positional, given, version))
+
+
+def _only(words: Sequence[str]) -> str | None:
+    if len(words) > 1:
+        raise SpecError(
+            f"vLLM takes one model, and these words belong to no option: {shorten(' '.join(words), 120)}",
+            hint="name the model once, first, and quote values that contain spaces",
+        )
+    return words[0] if words else None
+
+
+def _without_model(args: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the list without `--model`, and the models it named."""
+    kept: list[str] = []
+    named: list[str] = []
+    words = iter(args)
+    for word in words:
+        if word == "--model":
+            named.append(next(words))
+        elif word.startswith("--model="):
+            named.append(word.removeprefix("--model="))
+        else:
+            kept.append(word)
+    return kept, named
+
+
+def _without_positional(args: list[str], positional: str, given: Mapping[str, Any], version: str) -> tuple[str, ...]:
+    """Return the list without the positional, wherever that stands: the one word whose removal changes no option."""
+    for i, word in enumerate(args):
+        shorter = args[:i] + args[i + 1 :]
+        if word == positional and _reads_as(shorter, given, version):
+            return tuple(shorter)
+    raise SpecError(f"the model {shorten(positional, 80)!r} cannot be told from the options", hint="name it first")
+
+
+def _reads_as(args: Sequence[str], wanted: Mapping[str, Any], version: str) -> bool:
+    try:
+        return _parse(args, version) == (dict(wanted), [])
+    except SpecError:
+        return False
+
+
+def canonical(args: Sequence[str], version: str = DEFAULT_VERSION) -> dict[str, JSON]:
+    """Return the options given, by vLLM's own names, each in one spelling: equal for lists that vLLM reads alike.
+
+    Aliases, abbreviations, underscores, `=`, order, repetition, human-readable numbers and dotted options are folded as
+    vLLM's parser folds them; a value that equals the parser's default is left out. Keys are sorted. Values that `split`
+    would refuse raise SpecError.
+    """
+    given, rest = _parse(args, version)
+    if rest:
+        raise SpecError(f"these words belong to no option: {shorten(' '.join(rest), 120)}")
+    known = {option.dest: option for option in table(version).options}
+    return {dest: given[dest] for dest in sorted(given) if not _is_default(known[dest], given[dest])}
+
+
+def _is_default(option: Option, value: JSON) -> bool:
+    if option.default is msgspec.UNSET or isinstance(value, bool) != isinstance(option.default, bool):
+        return False
+    return bool(value == option.default)
+
+
+def compile_factors(args: Sequence[str], version: str = DEFAULT_VERSION) -> dict[str, JSON]:
+    """Return `canonical(args)` without what no artifact depends on (`neutral.NEUTRAL`): what belongs in a key."""
+    return {dest: value for dest, value in canonical(args, version).items() if dest not in NEUTRAL}
+
+
+def destination(word: str, version: str = DEFAULT_VERSION) -> str | None:
+    """Return vLLM's own name of the option that a word spells: `--max_model_len=1` → `max_model_len`; None for no option."""
+    name = folded([word.split("=", 1)[0].split(".", 1)[0]])[0] if word.startswith("-") else word
+    return next((option.dest for option in table(version).options if name in option.strings), None)
