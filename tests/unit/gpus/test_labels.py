@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -216,7 +218,7 @@ def test_a_label_that_names_no_model_says_so(label: str) -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in NAMING if not row.prefixes], ids=lambda row: row.label)
-@pytest.mark.parametrize("value", ["NVIDIA-H999", "", "x" * 65536, "Н200", "amd-mi300x"])
+@pytest.mark.parametrize("value", ["NVIDIA-H999", "", "x" * 65536, "\u041d200", "amd-mi300x"])
 def test_an_unknown_value_is_refused_and_the_label_named(row: object, value: str) -> None:
     """A wrong value of a naming label is never ignored: the wrong card would be compiled for."""
     with pytest.raises(UnknownGpuError, match="names a GPU unknown here") as error:
@@ -244,7 +246,7 @@ def test_a_property_that_no_card_has_is_refused() -> None:
 )
 def test_any_labels_give_types_or_the_error(labels: dict[str, str]) -> None:
     """Whatever stands in a node selector, nothing else is raised."""
-    try:
-        CATALOG.from_labels(labels)
-    except UnknownGpuError as error:
-        assert "\n" not in str(error)
+    found: tuple[object, ...] = ()
+    with contextlib.suppress(UnknownGpuError):
+        found = CATALOG.from_labels(labels)
+    assert set(found) <= set(CATALOG)
