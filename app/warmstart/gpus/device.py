@@ -1,7 +1,7 @@
 """The profile of a live GPU, read through the driver's own libraries; needs neither torch nor a Python binding.
 
-Every figure but the name and the memory comes from libcuda's device attributes. Name and memory come from NVML, because that is
-what `nvidia-smi`, node labels and vLLM's memory accounting show: CUDA's own total is smaller by what the driver keeps for itself.
+Every figure but the name and the memory comes from libcuda's device attributes. Name and memory come from NVML, because that
+is what `nvidia-smi`, node labels and vLLM's memory accounting show: CUDA's own total is smaller by what the driver keeps.
 """
 
 from __future__ import annotations

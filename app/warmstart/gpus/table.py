@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from warmstart.gpus.catalog import Catalog, load_catalog
@@ -44,10 +45,8 @@ def types(catalog: Catalog) -> str:
         )
         for profile in catalog
     ]
-    head = (
-        "id", "name as the driver reports it", "cc", "SMs", "memory, MiB", "L2, MiB", "clock, MHz", "memory clock, MHz", "bus, bit",
-        "verified", "sources",
-    )  # fmt: skip
+    head = ["id", "name as the driver reports it", "cc", "SMs", "memory, MiB", "L2, MiB", "clock, MHz", "memory clock, MHz"]
+    head += ["bus, bit", "verified", "sources"]
     return _table(head, rows)
 
 
@@ -110,8 +109,8 @@ def _where(catalog: Catalog, profile: GpuProfile) -> str:
     return ", ".join(str(number) for number in sorted({numbers[text] for text in profile.sources.values()}))
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    lines = [head, tuple("---" for _ in head), *rows]
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---" for _ in head], *rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
