@@ -82,7 +82,8 @@ def parse(argv: Sequence[str]) -> tuple[commands.Command, argparse.Namespace]:
     if len(argv) > 1 and argv[1].startswith("-") and argv[1] not in {"-h", "--help"}:
         # Whether the word after an unknown option is its value or the model could only be guessed.
         raise errors.UsageError(f"{parser.prog}: the model goes first, before any option", hint=f"see `{parser.prog} --help`")
-    args, args.rest = parser.parse_known_args(argv[1:])
+    args, rest = parser.parse_known_args(argv[1:])
+    args.rest = rest
     return command, args
 
 

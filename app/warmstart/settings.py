@@ -46,12 +46,12 @@ def paths(value: str) -> tuple[Path, ...]:
     return tuple(path(part.strip()) for part in re.split(r"[,\n]", value) if part.strip())
 
 
-def names(value: str) -> tuple[str, ...]:
+def gpu_names(value: str) -> str:
     """Read names separated by commas."""
-    read = tuple(part.strip() for part in value.split(",") if part.strip())
-    if not read:
-        raise ValueError("it holds no name")
-    return read
+    names = [part.strip() for part in value.split(",")]
+    if not all(names):
+        raise ValueError("one of its names is blank")
+    return ",".join(names)
 
 
 def flag(value: str) -> bool:
@@ -158,9 +158,9 @@ class Settings:
     container: str | None = _setting(
         text, None, "What the server runs", "Name of the container that runs vLLM, where the pod has more than one candidate."
     )
-    gpu: tuple[str, ...] = _setting(
-        names,
-        (),
+    gpu: str | None = _setting(
+        gpu_names,
+        None,
         "What the server runs",
         "GPU type, any spelling that `warmstart gpus` lists; `precompile` and `plan` take several, separated by commas.",
         shown="what the pod spec says, or the device in sight",
@@ -174,6 +174,13 @@ class Settings:
         "refuse",
         "What the server runs",
         "When the server's image names another vLLM version than the one installed here: refuse, or warn and go on.",
+    )
+
+    code_file: Path | None = _setting(
+        path,
+        None,
+        "What the server runs",
+        "Document of `warmstart plan --factors` from the server's image; for an image without vLLM to look at.",
     )
 
     job_template: Path | None = _setting(
@@ -250,6 +257,11 @@ class Settings:
                 given[field.name] = _read(field, env[variable(field.name)], variable(field.name))
         return cls(**given)
 
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """The GPU types asked for, each as it was spelled; none where the pod spec or the device decides."""
+        return tuple(self.gpu.split(",")) if self.gpu else ()
+
 
 def variable(name: str) -> str:
     """Return the environment variable of a field: WARMSTART_ON_MISS for on_miss."""
@@ -291,9 +303,10 @@ def document() -> str:
         "A command-line option goes before its variable, a variable before the default. An empty variable counts as unset.",
         "Durations are seconds, or a number followed by `s`, `m`, `h` or `d`. Switches take `true` or `false`.",
         "",
-        "Variables of other programs that matter here: the server's `VLLM_*`, `TORCH*`, `TRITON*` and `HF_*` are read from the",
-        "pod spec's container, never from this process; `HF_TOKEN`, `HF_HOME`, `HF_ENDPOINT` and `HF_HUB_OFFLINE` of this process",
-        "decide how a model's config files are found; credentials of the store (`AWS_*` and the like) are read by its file system.",
+        "Variables of other programs matter too. Those that change what is compiled (`VLLM_*`, `TORCH*`, `TRITON*` and others)",
+        "are read from the pod spec's container and, below that, from this process, which runs in the same image and so knows",
+        "what the image sets. `HF_TOKEN`, `HF_HOME`, `HF_ENDPOINT` and `HF_HUB_OFFLINE` decide in the same way how a model's",
+        "config files are found. Credentials of the store (`AWS_*` and the like) are read by its file system.",
     ]
     group = ""
     for name, field in fields().items():

@@ -19,7 +19,7 @@ REPORTING = ("output", "log_level", "log_format")
 STORE = ("store", "store_options")
 TRUST = ("trusted_keys", "require_signature")
 CLAIMS = ("claims", "claim_ttl", "pod_namespace")
-SERVER = ("pod_spec", "container", "gpu", "gpu_file", "model_files", "image_mismatch")
+SERVER = ("pod_spec", "container", "gpu", "gpu_file", "model_files", "code_file", "image_mismatch")
 TELLING = ("termination_log", "metrics_textfile", "pushgateway")
 
 # Group of `warmstart --help` → command → what it does, in one line.

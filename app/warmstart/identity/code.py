@@ -1,0 +1,220 @@
+"""The code fingerprint: which code compiles and runs the cache, from what the installers recorded.
+
+A wheel's RECORD lists every file with its SHA-256, so a digest of it tells a patched build from a stock one of the same
+version, in milliseconds. Lines that depend on the place or the installer (scripts, metadata, byte code) are left out. A
+package without a usable RECORD (an editable install, a distribution's package) is hashed file by file. Files of vLLM that no
+longer have the size that RECORD gives, because somebody patched the image in place, are hashed as well.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from warmstart.errors import UnsupportedError, UsageError
+
+ABSENT = "absent"
+
+# Distribution → import packages. Traced or called while compiling, or the compiler itself; or asked by vLLM for its choices.
+PACKAGES: Mapping[str, tuple[str, ...]] = {
+    "vllm": ("vllm",),
+    "torch": ("torch", "functorch", "torchgen"),
+    "triton": ("triton",),
+    "transformers": ("transformers",),
+    "compressed-tensors": ("compressed_tensors",),
+    "flashinfer-python": ("flashinfer",),
+    "flashinfer-cubin": ("flashinfer_cubin",),
+    "flashinfer-jit-cache": ("flashinfer_jit_cache",),
+    "flash-attn": ("flash_attn",),
+    "deep-gemm": ("deep_gemm",),
+    "deep-ep": ("deep_ep",),
+    "tilelang": ("tilelang",),
+    "nvidia-cutlass-dsl": ("nvidia_cutlass_dsl",),
+    "quack-kernels": ("quack",),
+    "humming-kernels": ("humming",),
+    "tokenspeed-mla": ("tokenspeed_mla",),
+    "tokenspeed-triton": ("tokenspeed_triton",),
+    "torchao": ("torchao",),
+    "bitsandbytes": ("bitsandbytes",),
+    "amd-quark": ("quark",),
+    "conch-triton-kernels": ("conch",),
+    "mistral-common": ("mistral_common",),
+    "sympy": ("sympy",),
+}
+
+_IN_PLACE = "vllm"
+_PLUGINS = re.compile(rb"^\[vllm\.\w+_plugins\]", re.MULTILINE)
+_SOURCE = frozenset({".py", ".pyi", ".so", ".json", ".cu", ".cuh", ".h", ".cpp", ".jinja"})
+_MOST_FILES = 200_000
+
+
+@dataclasses.dataclass(frozen=True)
+class CodeFingerprint:
+    """Package → "version sha256:…" or "absent", and what of Python matters."""
+
+    packages: Mapping[str, str]
+    python: Mapping[str, str]
+
+    def version(self, package: str) -> str:
+        """Return the version of a package. Raises UnsupportedError where it is not installed."""
+        value = self.packages.get(package, ABSENT)
+        if value == ABSENT:
+            raise UnsupportedError(
+                f"{package} is not installed here, so the key of a server cannot be computed",
+                hint="run in the server's image, or hand its fingerprint over with WARMSTART_CODE_FILE",
+            )
+        return value.partition(" ")[0]
+
+    @classmethod
+    def read(cls, path: Path) -> CodeFingerprint:
+        """Read the fingerprint in a document with a request's factors (`warmstart plan --factors` in the server's image)."""
+        try:
+            document = json.loads(path.read_bytes())
+        except OSError as error:
+            raise UsageError(f"cannot read the code fingerprint {path}: {error.strerror or error}") from error
+        except ValueError as error:
+            raise UsageError(f"the code fingerprint {path} is not JSON: {error}") from error
+        for candidate in document if isinstance(document, list) else [document]:
+            factors = candidate.get("factors", candidate) if isinstance(candidate, dict) else {}
+            code, python = factors.get("code"), factors.get("python")
+            if isinstance(code, dict) and isinstance(python, dict) and _texts(code) and _texts(python):
+                return cls(code, python)
+        raise UsageError(
+            f"{path} holds no code fingerprint", hint="write it with `warmstart plan --factors` in the server's image"
+        )
+
+
+def fingerprint(search: Iterable[str] | None = None) -> CodeFingerprint:
+    """Return the fingerprint of what is installed on `search` (sys.path where None), vLLM plugins included."""
+    from warmstart.identity.key import python_factors
+
+    wanted = {_normal(name): name for name in PACKAGES}
+    found: dict[str, str] = {}
+    for info, name, version in _distributions(sys.path if search is None else search):
+        label = wanted.get(name) or (f"plugin {name}" if _is_plugin(info) else None)
+        if label is not None and label not in found:
+            found[label] = f"{version} sha256:{_digest(info, name, PACKAGES.get(label, ()))}"
+    return CodeFingerprint({name: found.get(name, ABSENT) for name in sorted({*PACKAGES, *found})}, python_factors())
+
+
+def _distributions(search: Iterable[str]) -> Iterator[tuple[Path, str, str]]:
+    """Yield each installed distribution: its metadata folder, normalised name, and version. The first on the path counts.
+
+    Reads folder names instead of importing importlib.metadata, which opens the METADATA of all distributions.
+    """
+    for folder in dict.fromkeys(search):
+        try:
+            entries = sorted(entry.name for entry in os.scandir(folder or ".") if entry.name.endswith(".dist-info"))
+        except OSError:
+            continue
+        for entry in entries:
+            name, _, version = entry.removesuffix(".dist-info").rpartition("-")
+            if name:
+                yield Path(folder or ".") / entry, _normal(name), version
+
+
+def _is_plugin(info: Path) -> bool:
+    try:
+        return _PLUGINS.search((info / "entry_points.txt").read_bytes()) is not None
+    except OSError:
+        return False
+
+
+def _digest(info: Path, name: str, packages: tuple[str, ...]) -> str:
+    editable = _editable(info)
+    if editable is not None:
+        return _by_files([editable / package for package in packages] or [editable])
+    lines = _record(info)
+    if not lines:
+        return _by_files([info.parent / package for package in packages or (name.replace("-", "_"),)])
+    digest = hashlib.sha256(b"\n".join(lines))
+    if name == _IN_PLACE:
+        for changed in _changed(info.parent, lines):
+            digest.update(changed)
+    return digest.hexdigest()
+
+
+def _record(info: Path) -> list[bytes]:
+    """Return the lines of RECORD that are of the package itself: hashed, and the same wherever and however it is installed.
+
+    Tens of thousands of lines at every start of a pod, hence bytes and one pass.
+    """
+    try:
+        record = (info / "RECORD").read_bytes().replace(b"\r", b"")
+    except OSError:
+        return []
+    elsewhere = (b"../", b"/", b'"../', b'"/')
+    return sorted(
+        [
+            line
+            for line in record.split(b"\n")
+            if b",sha256=" in line and b".dist-info/" not in line and not line.startswith(elsewhere)
+        ]
+    )
+
+
+def _changed(root: Path, lines: list[bytes]) -> Iterator[bytes]:
+    """Yield path and SHA-256 of each Python file whose size is not the recorded one, and the path of each that is gone."""
+    base = os.fsencode(root) + b"/"
+    for line in lines:
+        path, _, rest = line.partition(b".py,sha256=")
+        if not rest:
+            continue
+        try:
+            size = os.stat(base + path + b".py").st_size  # noqa: PTH116 (thousands of them: a Path each would double the time)
+        except OSError:
+            yield path + b" gone"
+            continue
+        if size != int(rest.rpartition(b",")[2] or -1):
+            yield path + b" " + hashlib.sha256(Path(os.fsdecode(base + path + b".py")).read_bytes()).digest()
+
+
+def _editable(info: Path) -> Path | None:
+    """Return the source folder of an editable install, or None. Raises UsageError where it cannot be found."""
+    try:
+        document = json.loads((info / "direct_url.json").read_bytes())
+    except (OSError, ValueError):
+        return None
+    if not isinstance(document, dict) or not (document.get("dir_info") or {}).get("editable"):
+        return None
+    folder = Path(unquote(urlparse(str(document.get("url"))).path))
+    if not folder.is_dir():
+        raise UsageError(f"{info.name} is an editable install whose source {folder} is not there", hint="install a wheel")
+    return folder / "src" if (folder / "src").is_dir() else folder
+
+
+def _by_files(folders: Iterable[Path]) -> str:
+    """Hash source and extension modules below folders, by relative path and content."""
+    digest = hashlib.sha256()
+    seen = 0
+    for folder in folders:
+        for path in _sources(folder):
+            seen += 1
+            if seen > _MOST_FILES:
+                raise UsageError(f"{folder} holds more than {_MOST_FILES} source files", hint="install a wheel")
+            digest.update(f"{path.relative_to(folder.parent)}\0".encode())
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _sources(folder: Path) -> Iterator[Path]:
+    for root, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name != "__pycache__" and not name.startswith("."))
+        yield from (Path(root) / name for name in sorted(files) if Path(name).suffix in _SOURCE)
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _texts(value: Mapping[Any, Any]) -> bool:
+    return bool(value) and all(isinstance(text, str) for text in (*value, *value.values()))
