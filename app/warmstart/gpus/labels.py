@@ -139,6 +139,11 @@ def _has_memory(profile: GpuProfile, mebibytes: str) -> bool:
     return stated is not None and abs(profile.memory_bytes / 2**20 - stated) <= 0.08 * stated
 
 
+def _has_gigabytes(profile: GpuProfile, gigabytes: str) -> bool:
+    stated = _integer(gigabytes)
+    return stated is not None and _has_memory(profile, str(stated * 1024))
+
+
 def _has_major(profile: GpuProfile, major: str) -> bool:
     return profile.capability[0] == _integer(major)
 
@@ -168,4 +173,5 @@ NARROWING: tuple[Narrowing, ...] = (
     Narrowing("GPU feature discovery", "nvidia.com/gpu.family", _GFD, _is_family),
     Narrowing("Karpenter AWS", "karpenter.k8s.aws/instance-gpu-memory", _KARPENTER_AWS, _has_memory),
     Narrowing("EKS Auto Mode", "eks.amazonaws.com/instance-gpu-memory", _EKS_AUTO, _has_memory),
+    Narrowing("CoreWeave", "gpu.nvidia.com/vram", "CoreWeave documentation, node labels", _has_gigabytes),
 )

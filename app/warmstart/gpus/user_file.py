@@ -1,11 +1,10 @@
-"""A user's own GPU entries: read from a JSON file and checked strictly before any of them is used.
+"""A user's own GPU entries: read from a JSON or YAML file and checked strictly before any of them is used.
 
 The form is the built-in catalog's. What a file gets wrong is said in one line that names the file, the entry and the field.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,11 +13,11 @@ from typing import Any, NamedTuple, NoReturn
 import msgspec
 
 from warmstart.errors import UsageError, shorten
+from warmstart.gpus import user_text
 from warmstart.gpus.device import READ_FROM_DEVICE
 from warmstart.gpus.entries import MIG_FIGURES, SCHEMA, SOURCED, Entry, decode
 from warmstart.gpus.spelling import LONGEST_NAME
 
-_LARGEST_FILE = 4 * 2**20
 _ID = re.compile(r"[a-z0-9][a-z0-9.-]{0,62}")
 _CAPABILITY = re.compile(r"[0-9]{1,2}\.[0-9]")
 _HINT = "docs/gpus.md gives the form; `warmstart gpus describe` writes an entry"
@@ -87,7 +86,7 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True, frozen=True, rename=
 
 def read_entries(path: Path, known: Iterable[Entry]) -> tuple[Entry, ...]:
     """Return the entries of the file. Raises UsageError for whatever is wrong with it or with one of them."""
-    raw = _parse(path, _read(path))
+    raw = user_text.read(path, _HINT)
     try:
         document = msgspec.convert(raw, _Document)
     except msgspec.ValidationError as error:
@@ -98,32 +97,6 @@ def read_entries(path: Path, known: Iterable[Entry]) -> tuple[Entry, ...]:
     for id_, entry in document.gpus.items():
         _Check(path, id_, document.sources).card(entry, known=id_ in built_in)
     return decode(raw)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
-    except OSError as error:
-        raise UsageError(f"GPU file {path} cannot be read: {error.strerror or error}") from None
-    if len(content) > _LARGEST_FILE:
-        raise UsageError(f"GPU file {path} is larger than {_LARGEST_FILE // 2**20} MiB", hint=_HINT)
-    return content
-
-
-def _parse(path: Path, content: bytes) -> Any:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        table = dict(pairs)
-        if len(table) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise UsageError(f"GPU file {path}: {shorten(twice, 80)!r} is given twice", hint=_HINT)
-        return table
-
-    try:
-        return json.loads(content, object_pairs_hook=unique)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"GPU file {path} is not JSON: {shorten(error)}", hint=_HINT) from None
 
 
 class _Check(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warmstart.errors import UnknownGpuError
@@ -95,6 +95,7 @@ TOGETHER = [
     ({KARPENTER: "t4", "karpenter.k8s.aws/instance-gpu-memory": "16384"}, ("t4",)),
     ({AUTO: "v100", "eks.amazonaws.com/instance-gpu-memory": "32768"}, V100[1::2]),
     ({KARPENTER: "h200", "karpenter.k8s.aws/instance-gpu-memory": "144384"}, ("h200",)),
+    ({COREWEAVE: "A100_NVLINK", "gpu.nvidia.com/vram": "80"}, ("a100-sxm4-80gb",)),
     ({AKS: "nvidia", MACHINE: "Standard_ND96isr_H100_v5"}, ("h100-sxm5-80gb",)),
     ({"accelerator": "nvidia", GFD: "NVIDIA-A10"}, ("a10",)),
     ({GFD: "NVIDIA-A100-SXM4-80GB", MEMORY: "81920", "nvidia.com/gpu.family": "ampere"}, ("a100-sxm4-80gb",)),
@@ -233,6 +234,7 @@ def test_a_property_that_no_card_has_is_refused() -> None:
         _found({"nvidia.com/gpu.compute.major": "99"})
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(
         st.one_of(

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import warmstart
@@ -144,6 +144,7 @@ def test_a_value_that_is_no_text_is_refused(value: object) -> None:
         CATALOG.parse(value)  # type: ignore[arg-type]
 
 
+@settings(deadline=None)
 @given(st.text(max_size=300))
 def test_any_text_gives_types_or_the_error(text: str) -> None:
     """No text raises anything else."""

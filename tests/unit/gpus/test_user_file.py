@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from warmstart.errors import UnknownGpuError, UsageError
 from warmstart.gpus import load_catalog, to_document, to_entry
@@ -212,3 +213,35 @@ def test_an_added_card_under_a_known_name_makes_the_name_ambiguous(own: Path) ->
     catalog = load_catalog(_write(own, {"my-h200": {**to_entry(BUILT_IN.get("h200")), "sources": {"*": "seen"}}}))
     with pytest.raises(UnknownGpuError, match=r"covers 2 types: h200 .*my-h200"):
         catalog.parse("NVIDIA H200")
+
+
+def test_a_yaml_file_is_taken_as_well(tmp_path: Path) -> None:
+    """The same form in YAML, by the file's name."""
+    path = tmp_path / "own.yaml"
+    path.write_text(yaml.safe_dump({"schema": 1, "gpus": {"x100": _entry()}}))
+    assert load_catalog(path).get("x100").name == "NVIDIA X100"
+
+
+WRONG_YAML = [
+    ("schema: 1\ngpus: {x: {name: a, name: b}}", "'name' is given twice"),
+    ("schema: 1\ngpus: &a {x: *a}", "is not YAML: aliases are not taken"),
+    ("schema: 1\ngpus: {1: {}}", "is not YAML: keys must be text"),
+    ("schema: 1\ngpus: {[1]: {}}", "is not YAML: keys must be text"),
+    ("schema: [", "is not YAML"),
+    ("!!python/object/apply:os.getcwd []", "is not YAML"),
+    ("a: 1\n---\na: 2", "is not YAML"),
+    ("\0", "is not YAML"),
+    ("", "Expected `object`, got `null`"),
+    ("[" * 5000, "is not YAML"),
+]
+
+
+@pytest.mark.parametrize(("content", "said"), WRONG_YAML, ids=lambda value: repr(value[:40]))
+def test_yaml_of_the_wrong_form_is_refused_in_one_line(tmp_path: Path, content: str, said: str) -> None:
+    """Aliases, repeated keys, foreign tags and broken text are named."""
+    path = tmp_path / "own.yml"
+    path.write_text(content)
+    with pytest.raises(UsageError, match=said) as error:
+        load_catalog(path)
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
