@@ -40,7 +40,7 @@ or all four at once, for a pod spec at hand: `warmstart.podSpec`. README.md desc
     {{- with .root.Values.cache.medium }}
     medium: {{ . | quote }}
     {{- end }}
-{{ include "warmstart.workVolumes" (dict "root" .root "optional" true "readOnlyStore" .root.Values.store.claim.readOnly "modelFiles" .root.Values.init.modelFiles) }}
+{{ include "warmstart.workVolumes" (dict "root" .root "optional" true "readOnly" (eq .root.Values.init.onMiss "skip") "readOnlyStore" .root.Values.store.claim.readOnly "modelFiles" .root.Values.init.modelFiles "code" .root.Values.init.code) }}
 {{- end -}}
 
 {{/*
@@ -68,7 +68,7 @@ The init container, as a list of one. Call with
 {{- end -}}
 {{- $mounts := concat
   (include "warmstart.volumeMounts" . | fromYamlArray)
-  (include "warmstart.workVolumeMounts" (dict "root" $root "readOnlyStore" $root.Values.store.claim.readOnly "modelFiles" $init.modelFiles) | fromYamlArray) -}}
+  (include "warmstart.workVolumeMounts" (dict "root" $root "readOnly" (eq $init.onMiss "skip") "readOnlyStore" $root.Values.store.claim.readOnly "modelFiles" $init.modelFiles "code" $init.code) | fromYamlArray) -}}
 {{- $paths := dict "/dev/shm" true -}}
 {{- range $mounts }}{{ $_ := set $paths .mountPath true }}{{ end -}}
 {{- range $server.volumeMounts -}}
@@ -77,8 +77,13 @@ The init container, as a list of one. Call with
 {{- end -}}
 {{- end -}}
 - name: warmstart
+  {{- if $init.pullOnly }}
+  image: {{ include "warmstart.storeImage" $root | quote }}
+  imagePullPolicy: {{ $root.Values.storeImage.pullPolicy }}
+  {{- else }}
   image: {{ include "warmstart.image" $root | quote }}
   imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+  {{- end }}
   args: ["run"]
   env:
     {{- toYaml $env | nindent 4 }}
@@ -129,7 +134,7 @@ command or arguments. An empty map without a pod.
 {{/* Env of the init container. */}}
 {{- define "warmstart.initEnv" -}}
 {{- $init := .root.Values.init -}}
-{{- include "warmstart.storeEnv" (dict "root" .root) }}
+{{- include "warmstart.storeEnv" (dict "root" .root "readOnly" (eq $init.onMiss "skip")) }}
 {{- include "warmstart.downwardEnv" . }}
 - name: WARMSTART_CACHE_ROOT
   value: {{ .root.Values.cache.path | quote }}
@@ -160,6 +165,10 @@ command or arguments. An empty map without a pod.
   value: {{ include "warmstart.handedSpec" . | quote }}
 {{- end }}
 {{- include "warmstart.modelFilesEnv" $init.modelFiles }}
+{{- if $init.code.configMap }}
+- name: WARMSTART_CODE_FILE
+  value: {{ printf "/warmstart/code/%s" $init.code.key | quote }}
+{{- end }}
 {{- with $init.extraEnv }}
 {{ toYaml . }}
 {{- end }}

@@ -100,3 +100,25 @@ volumes:
       sizeLimit: {{ $root.Values.cache.sizeLimit | quote }}
   {{- include "warmstart.workVolumes" (dict "root" $root "modelFiles" $files) | nindent 2 }}
 {{- end -}}
+
+{{/* How long and how often a Job tries, and what ends it at once. */}}
+{{- define "warmstart.jobLimits" -}}
+backoffLimit: {{ .Values.job.backoffLimit }}
+activeDeadlineSeconds: {{ .Values.job.activeDeadlineSeconds }}
+ttlSecondsAfterFinished: {{ .Values.job.ttlSecondsAfterFinished }}
+# A second pod only once the first is gone: two that compile for one key do the work twice.
+podReplacementPolicy: Failed
+podFailurePolicy:
+  rules:
+    # Wrong configuration, or a model that does not compile: the next try would end the same way.
+    - action: FailJob
+      onExitCodes:
+        containerName: warmstart
+        operator: In
+        values: [2, 12]
+    # Evicted or preempted: not the Job's fault, not counted.
+    - action: Ignore
+      onPodConditions:
+        - type: DisruptionTarget
+          status: "True"
+{{- end -}}

@@ -1,102 +1,73 @@
-{{/* The file that says how Jobs look and what pre-warm looks after (`warmstart prewarm`, docs/operations.md). */}}
+{{/*
+The file that says what pre-warm looks after and how its Jobs look (`warmstart prewarm`, docs/operations.md). Its Jobs are those of
+`precompile`: the same pod spec goes over the built-in one.
+*/}}
 {{- define "warmstart.prewarm.config" -}}
 {{- $prewarm := .Values.prewarm -}}
 {{- $job := .Values.job -}}
-{{- $env := dict
-  "WARMSTART_CACHE_ROOT" .Values.cache.path
-  "WARMSTART_IMAGE_MISMATCH" .Values.imageMismatch
-  "WARMSTART_CLAIMS" (ternary "off" "store" (eq .Values.claims "off")) -}}
-{{- range include "warmstart.storeEnv" (dict "root" .) | fromYamlArray }}{{ $_ := set $env .name .value }}{{ end -}}
-{{- $_ := unset $env "WARMSTART_STORE" -}}
-{{- with .Values.store.options }}{{ $_ := set $env "WARMSTART_STORE_OPTIONS" (toRawJson .) }}{{ end -}}
-{{- with $job.jobs }}{{ $_ := set $env "WARMSTART_JOBS" (toString .) }}{{ end -}}
-{{- range $job.extraEnv }}{{ if not .valueFrom }}{{ $_ := set $env .name (.value | default "") }}{{ end }}{{ end -}}
-{{- $volumes := list (dict "name" "warmstart-cache" "emptyDir" (dict "sizeLimit" .Values.cache.sizeLimit)) -}}
-{{- range include "warmstart.workVolumes" (dict "root" .) | fromYamlArray }}{{ if ne .name "warmstart-tmp" }}{{ $volumes = append $volumes . }}{{ end }}{{ end -}}
-{{- $mounts := list (dict "name" "warmstart-cache" "mountPath" .Values.cache.path) -}}
-{{- range include "warmstart.workVolumeMounts" (dict "root" .) | fromYamlArray }}{{ if ne .name "warmstart-tmp" }}{{ $mounts = append $mounts . }}{{ end }}{{ end -}}
-{{- $pullSecrets := list }}{{ range .Values.imagePullSecrets }}{{ $pullSecrets = append $pullSecrets .name }}{{ end -}}
-job:
-  image: {{ include "warmstart.image" . | quote }}
-  imagePullPolicy: {{ .Values.image.pullPolicy }}
-  {{- with $pullSecrets }}
-  imagePullSecrets: {{ toJson . }}
-  {{- end }}
-  store: {{ include "warmstart.storeUrl" . | quote }}
-  env:
-    {{- toYaml $env | nindent 4 }}
-  {{- with include "warmstart.envFrom" (dict "root" .) }}
-  envFrom:
-    {{- . | nindent 4 }}
-  {{- end }}
-  volumes:
-    {{- toYaml $volumes | nindent 4 }}
-  volumeMounts:
-    {{- toYaml $mounts | nindent 4 }}
-  {{- with (dig "requests" "cpu" "" $job.resources) }}
-  cpu: {{ . | quote }}
-  {{- end }}
-  {{- with (dig "requests" "memory" "" $job.resources) }}
-  memory: {{ . | quote }}
-  {{- end }}
-  scratchSize: {{ .Values.cache.workSizeLimit | quote }}
-  {{- with $job.nodeSelector }}
-  nodeSelector:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- with $job.tolerations }}
-  tolerations:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- with $job.affinity }}
-  affinity:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- with $job.priorityClassName }}
-  priorityClass: {{ . | quote }}
-  {{- end }}
-  {{- with .Values.podSecurityContext }}
-  podSecurityContext:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- with $job.kueue.queueName }}
-  queue: {{ . | quote }}
-  {{- end }}
-  suspend: {{ $job.suspend }}
-  {{- $labels := mergeOverwrite (dict) .Values.commonLabels $job.labels }}
-  {{- with $job.kueue.priorityClass }}{{ $_ := set $labels "kueue.x-k8s.io/priority-class" . }}{{ end }}
-  {{- with $labels }}
-  labels:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- with mergeOverwrite (dict) .Values.commonAnnotations $job.annotations }}
-  annotations:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  ttlSeconds: {{ $job.ttlSecondsAfterFinished }}
-  deadlineSeconds: {{ $job.activeDeadlineSeconds }}
-  backoffLimit: {{ $job.backoffLimit }}
-  managedBy: {{ printf "%s-prewarm" (include "warmstart.fullname" .) | quote }}
+{{- $podSpec := include "warmstart.precompile.podSpec" (dict "root" . "entry" dict "gpu" "" "image" (include "warmstart.image" .)) | fromYaml -}}
+{{- /* What pre-warm knows better: the workload's spec and how it is handed over, its container, its GPU type, its image. */ -}}
+{{- $container := omit (first $podSpec.containers) "args" "image" -}}
+{{- $mounts := list }}{{ range $container.volumeMounts }}{{ if ne .name "warmstart-spec" }}{{ $mounts = append $mounts . }}{{ end }}{{ end -}}
+{{- $volumes := list }}{{ range $podSpec.volumes }}{{ if ne .name "warmstart-spec" }}{{ $volumes = append $volumes . }}{{ end }}{{ end -}}
+{{- $env := list }}{{ range $container.env }}{{ if ne .name "WARMSTART_STORE" }}{{ $env = append $env . }}{{ end }}{{ end -}}
+{{- $_ := set $container "volumeMounts" $mounts -}}
+{{- $_ := set $container "env" $env -}}
+{{- $_ := set $podSpec "volumes" $volumes -}}
+{{- $_ := set $podSpec "containers" (list $container) -}}
+{{- /* A Job runs in its workload's namespace, under an account that is there. */ -}}
+{{- if $prewarm.jobServiceAccount }}{{ $_ := set $podSpec "serviceAccountName" $prewarm.jobServiceAccount }}{{ else }}{{ $_ := unset $podSpec "serviceAccountName" }}{{ end -}}
+{{- $labels := mergeOverwrite (dict) .Values.commonLabels $job.labels -}}
+{{- $jobLabels := deepCopy $labels -}}
+{{- with $job.kueue.priorityClass }}{{ $_ := set $jobLabels "kueue.x-k8s.io/priority-class" . }}{{ end -}}
+{{- $annotations := mergeOverwrite (dict) .Values.commonAnnotations $job.annotations -}}
+image: {{ ternary "" (include "warmstart.image" .) $prewarm.serverImage | quote }}
+store: {{ include "warmstart.storeUrl" . | quote }}
+queue: {{ $job.kueue.queueName | quote }}
 selector: {{ $prewarm.selector | quote }}
 namespaces: {{ toJson $prewarm.namespaces }}
-resources:
-  {{- include "warmstart.prewarm.workloads" . | nindent 2 }}
+resources: {{ include "warmstart.prewarm.extraResources" . }}
 nodePools: {{ toJson $prewarm.nodePools }}
-images: {{ toJson $prewarm.images }}
+images: {{ include "warmstart.prewarm.images" . }}
 useNodes: {{ $prewarm.useNodes }}
+gpus: {{ toJson $prewarm.gpus }}
 concurrency: {{ $prewarm.concurrency }}
 resyncSeconds: {{ $prewarm.resyncSeconds }}
+jobTemplate:
+  metadata:
+    labels: {{ toJson $jobLabels }}
+    annotations: {{ toJson $annotations }}
+  spec:
+    {{- include "warmstart.jobLimits" . | nindent 4 }}
+    {{- if $job.suspend }}
+    suspend: true
+    {{- end }}
+    template:
+      metadata:
+        labels: {{ toJson $labels }}
+        annotations: {{ toJson $annotations }}
+      spec:
+        {{- toYaml $podSpec | nindent 8 }}
 {{- end -}}
 
-{{/* Kinds of workload that pre-warm lists, as a YAML list; the same that its role names. */}}
-{{- define "warmstart.prewarm.workloads" -}}
-{{- $kinds := list
-  (dict "group" "apps" "version" "v1" "plural" "deployments" "template" "spec.template")
-  (dict "group" "apps" "version" "v1" "plural" "statefulsets" "template" "spec.template") -}}
-{{- if .Values.prewarm.leaderWorkerSets -}}
-{{- $kinds = append $kinds (dict "group" "leaderworkerset.x-k8s.io" "version" "v1" "plural" "leaderworkersets" "template" "spec.leaderWorkerTemplate.workerTemplate") -}}
+{{/* Kinds beside the built-in ones, as a JSON list of PLURAL.VERSION.GROUP. */}}
+{{- define "warmstart.prewarm.extraResources" -}}
+{{- $names := list -}}
+{{- range .Values.prewarm.workloads -}}
+{{- $names = append $names (printf "%s.%s%s" .plural .version (ternary (printf ".%s" .group) "" (ne .group ""))) -}}
 {{- end -}}
-{{- toYaml (concat $kinds .Values.prewarm.workloads) -}}
+{{- toJson $names -}}
+{{- end -}}
+
+{{/* Rules for images, as a JSON list; a rule's code is a file of the mounted ConfigMap. */}}
+{{- define "warmstart.prewarm.images" -}}
+{{- $rules := list -}}
+{{- range .Values.prewarm.images -}}
+{{- $rule := pick . "server" "image" -}}
+{{- with .code }}{{ $_ := set $rule "code" (printf "/warmstart/code/%s" .) }}{{ end -}}
+{{- $rules = append $rules $rule -}}
+{{- end -}}
+{{- toJson $rules -}}
 {{- end -}}
 
 {{/* The pod of pre-warm: metadata and spec. Call with (dict "root" $ "watch" $bool). */}}
@@ -148,21 +119,40 @@ spec:
         - name: warmstart-prewarm
           mountPath: /warmstart/prewarm
           readOnly: true
+        {{- if $prewarm.codeConfigMap }}
+        - name: warmstart-code
+          mountPath: /warmstart/code
+          readOnly: true
+        {{- end }}
         {{- include "warmstart.workVolumeMounts" (dict "root" $root "readOnly" true "readOnlyStore" true) | nindent 8 }}
   volumes:
     - name: warmstart-prewarm
       configMap:
         name: {{ include "warmstart.fullname" $root }}-prewarm
+    {{- with $prewarm.codeConfigMap }}
+    - name: warmstart-code
+      configMap:
+        name: {{ . | quote }}
+    {{- end }}
     {{- include "warmstart.workVolumes" (dict "root" $root "readOnly" true "readOnlyStore" true) | nindent 4 }}
 {{- end -}}
 
 {{/* What pre-warm reads in a namespace that it looks after. */}}
 {{- define "warmstart.prewarm.readRules" -}}
-{{- range include "warmstart.prewarm.workloads" . | fromYamlArray }}
+- apiGroups: ["apps"]
+  resources: ["deployments", "statefulsets"]
+  verbs: ["get", "list", "watch"]
+- apiGroups: ["leaderworkerset.x-k8s.io"]
+  resources: ["leaderworkersets"]
+  verbs: ["get", "list", "watch"]
+{{- range .Values.prewarm.workloads }}
 - apiGroups: [{{ .group | quote }}]
   resources: [{{ .plural | quote }}]
   verbs: ["get", "list", "watch"]
 {{- end }}
+- apiGroups: ["resource.k8s.io"]
+  resources: ["resourceclaims", "resourceclaimtemplates"]
+  verbs: ["get"]
 - apiGroups: ["batch"]
   resources: ["jobs"]
   verbs: ["get", "list", "watch"]

@@ -41,6 +41,20 @@ Values that contradict each other: each message says which, and what to change. 
 {{- if and (gt (int .Values.init.gpuCount) 0) (eq (dig "readOnlyRootFilesystem" false .Values.securityContext) true) -}}
 {{- fail "warmstart: init.gpuCount needs a writable root file system for the driver's hook; remove securityContext.readOnlyRootFilesystem" -}}
 {{- end -}}
+{{- if and .Values.init.pullOnly (eq .Values.init.onMiss "compile") -}}
+{{- fail "warmstart: init.pullOnly uses an image that cannot compile; set init.onMiss to skip" -}}
+{{- end -}}
+{{- if and .Values.init.pullOnly (not .Values.init.code.configMap) -}}
+{{- fail "warmstart: init.pullOnly needs the code fingerprint of the servers' image; set init.code.configMap" -}}
+{{- end -}}
+{{- if and .Values.prewarm.enabled (eq .Values.claims "lease") (not .Values.prewarm.jobServiceAccount) -}}
+{{- fail "warmstart: claims is lease, and pre-warm's Jobs run in their workloads' namespaces; set prewarm.jobServiceAccount to an account that may use leases there, or claims to store" -}}
+{{- end -}}
+{{- range $rule := .Values.prewarm.images -}}
+{{- if and $rule.code (not $.Values.prewarm.codeConfigMap) -}}
+{{- fail (printf "warmstart: prewarm.images names the code %s, and prewarm.codeConfigMap is not set" $rule.code) -}}
+{{- end -}}
+{{- end -}}
 {{- range $part, $files := dict "init" .Values.init.modelFiles -}}
 {{- if and $files.configMap $files.existingClaim -}}
 {{- fail (printf "warmstart: %s.modelFiles.configMap and existingClaim are both set; remove one" $part) -}}

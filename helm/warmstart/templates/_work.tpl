@@ -82,7 +82,7 @@ a missing Secret or ConfigMap must not keep a server from starting.
       fieldPath: metadata.namespace
 {{- end -}}
 
-{{/* Call with (dict "root" $ "optional" $bool "readOnlyStore" $bool "modelFiles" $map "readOnly" $bool). */}}
+{{/* Call with (dict "root" $ "optional" $bool "readOnlyStore" $bool "modelFiles" $map "code" $map "readOnly" $bool). */}}
 {{- define "warmstart.workVolumes" -}}
 {{- $root := .root -}}
 - name: warmstart-tmp
@@ -131,6 +131,16 @@ a missing Secret or ConfigMap must not keep a server from starting.
     readOnly: true
 {{- end }}
 {{- end }}
+{{- with .code }}
+{{- if .configMap }}
+- name: warmstart-code
+  configMap:
+    name: {{ .configMap | quote }}
+    {{- if $.optional }}
+    optional: true
+    {{- end }}
+{{- end }}
+{{- end }}
 {{- end -}}
 
 {{- define "warmstart.workVolumeMounts" -}}
@@ -160,6 +170,11 @@ a missing Secret or ConfigMap must not keep a server from starting.
 {{- if or (.modelFiles | default dict).configMap (.modelFiles | default dict).existingClaim }}
 - name: warmstart-model
   mountPath: /warmstart/model
+  readOnly: true
+{{- end }}
+{{- if (.code | default dict).configMap }}
+- name: warmstart-code
+  mountPath: /warmstart/code
   readOnly: true
 {{- end }}
 {{- end -}}
