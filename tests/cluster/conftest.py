@@ -1,7 +1,7 @@
 """A cluster for the tests beside this file: the control plane of `control_plane.py`, or any other one.
 
-WARMSTART_TEST_KUBECONFIG names a kubeconfig with the rights of cluster-admin; the tests then use that cluster (1.36 or newer for the
-admission policy) and make and delete their own namespaces in it.
+WARMSTART_TEST_KUBECONFIG names a kubeconfig with the rights of cluster-admin; the tests then use that cluster (1.36 or newer
+for the admission policy) and make and delete their own namespaces in it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 import pytest
 import yaml
-
 from tests.cluster import control_plane
+
 from warmstart.cluster.api import PODS, Api, Object, Resource, connect
 from warmstart.cluster.failures import ObjectConflict, ObjectNotFound
 
@@ -34,7 +34,7 @@ Value = TypeVar("Value")
 
 @pytest.fixture(scope="session")
 def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The kubeconfig of a cluster's administrator."""
+    """Yield the kubeconfig of a cluster's administrator."""
     given = os.environ.get("WARMSTART_TEST_KUBECONFIG")
     if given:
         yield Path(given)
@@ -45,7 +45,7 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def admin(kubeconfig: Path) -> Iterator[Api]:
-    """The API server, as its administrator."""
+    """Yield the API server, as its administrator."""
     api = connect(kubeconfig)
     yield api
     api.close()
@@ -53,7 +53,7 @@ def admin(kubeconfig: Path) -> Iterator[Api]:
 
 @pytest.fixture
 def namespace(admin: Api) -> Iterator[str]:
-    """A namespace of the test's own, ready for pods."""
+    """Yield a namespace of the test's own, ready for pods."""
     name = f"test-{uuid.uuid4().hex[:8]}"
     admin.create(NAMESPACES, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     eventually(lambda: admin.get(SERVICE_ACCOUNTS, name, "default"))
@@ -139,3 +139,29 @@ def make_pod(admin: Api, namespace: str, name: str, **spec: Any) -> Object:
         "spec": {"schedulerName": "nobody", "containers": [{"name": "vllm", "image": "vllm/vllm-openai:v0.33.0"}], **spec},
     }
     return admin.create(PODS, namespace, pod)
+
+
+def end_pod(admin: Api, pod: Object, exit_code: int, *, disrupted: bool = False, message: str = "") -> None:
+    """Do what a kubelet does when a pod's only container has ended: write its exit code and the pod's phase.
+
+    `disrupted` adds the condition that an eviction, a preemption or a drained node leaves.
+    """
+    name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+    container = pod["spec"]["containers"][0]
+    ended = {"exitCode": exit_code, "reason": "Completed" if exit_code == 0 else "Error", "message": message}
+    status: Object = {
+        "phase": "Succeeded" if exit_code == 0 else "Failed",
+        "containerStatuses": [
+            {
+                "name": container["name"],
+                "image": container["image"],
+                "imageID": "",
+                "ready": False,
+                "restartCount": 0,
+                "state": {"terminated": ended},
+            }
+        ],
+    }
+    if disrupted:
+        status["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]
+    admin.merge(PODS, namespace, name, {"status": status}, subresource="status")

@@ -1,7 +1,8 @@
 """A real control plane on loopback: etcd, kube-apiserver, kube-controller-manager and kube-scheduler.
 
-Built once by controlplane/build.sh, started on free ports with the API server's default admission plugins, RBAC and bound service
-account tokens, and stopped with everything it wrote. There is no kubelet: a test that needs a pod to run plays its part.
+Built once by controlplane/build.sh, started on free ports with the API server's default admission plugins, RBAC and bound
+service account tokens, and stopped with everything it wrote. There is no kubelet: a test that needs a pod to run plays its
+part.
 """
 
 from __future__ import annotations
@@ -151,7 +152,9 @@ def _make_key(path: Path) -> None:
 def _wait_ready(server: str, token: str, folder: Path) -> None:
     """Wait until the API server says that it is ready; its certificate is not checked, for it is being made."""
     context = ssl._create_unverified_context()  # noqa: S323
-    request = urllib.request.Request(f"{server}/readyz", headers={"Authorization": f"Bearer {token}"})
+    request = urllib.request.Request(  # noqa: S310 - made here, https
+        f"{server}/readyz", headers={"Authorization": f"Bearer {token}"}
+    )
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
     give_up = time.monotonic() + _READY_SECONDS
     while True:

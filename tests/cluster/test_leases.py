@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
-
 from tests.cluster.conftest import Account, Rules, eventually
+
 from warmstart.cluster.api import LEASES, Api, connect
 from warmstart.cluster.failures import ObjectConflict, ObjectNotFound
 from warmstart.cluster.leases import LeaseClaims, lease_name
@@ -143,7 +143,7 @@ def test_a_stale_write_is_refused(admin: Api, namespace: str) -> None:
 
 
 def test_a_claim_whose_answer_got_lost_is_found_again(kubeconfig: str, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The write arrives, its answer does not: the claim is the caller's all the same, not everybody's loss for a time to live."""
+    """The write arrives, its answer does not: the claim is the caller's, not everybody's loss for a time to live."""
     api = connect(kubeconfig)
     create = api.create
 

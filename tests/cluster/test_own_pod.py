@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from tests.cluster.conftest import Account, Rules, make_pod
+
 from warmstart.cluster.api import PODS, Api, connect
 from warmstart.cluster.failures import ObjectNotFound
 from warmstart.cluster.pods import own_pod
@@ -72,7 +72,7 @@ def test_a_refusal_names_the_rule_that_is_missing(in_pod: Callable[[Rules], Path
 
 def test_a_pod_that_is_not_there_is_named(in_pod: Callable[[Rules], Path], namespace: str) -> None:
     api = connect(service_account=in_pod(READ_PODS))
-    with pytest.raises(ObjectNotFound, match=f"no pod ghost in namespace {namespace}.*POD_NAME"):
+    with pytest.raises(ObjectNotFound, match=rf"no pod ghost in namespace {namespace}.*POD_NAME"):
         own_pod(namespace, "ghost", api=api)
 
 
@@ -81,7 +81,7 @@ def test_a_pod_without_a_token_is_told_how_to_go_without_the_api(
 ) -> None:
     folder = in_pod([])
     (folder / "token").unlink()
-    with pytest.raises(AccessDenied, match="token.*automountServiceAccountToken"):
+    with pytest.raises(AccessDenied, match=r"token.*automountServiceAccountToken"):
         connect(service_account=folder)
 
 
@@ -93,10 +93,10 @@ def test_a_token_that_is_not_accepted_is_access_denied(in_pod: Callable[[Rules],
     assert "secret-looking" not in str(refused.value)
 
 
-def test_another_clusters_ca_is_a_clear_error(in_pod: Callable[[Rules], Path], namespace: str, tmp_path: Path) -> None:
+def test_another_clusters_ca_is_a_clear_error(in_pod: Callable[[Rules], Path], namespace: str) -> None:
     folder = in_pod(READ_PODS)
     (folder / "ca.crt").write_text(_other_authority())
-    with pytest.raises(UsageError, match="TLS to https://.* failed.*CA certificate"):
+    with pytest.raises(UsageError, match=r"TLS to https://.* failed.*CA certificate"):
         own_pod(namespace, "web", api=connect(service_account=folder))
 
 

@@ -13,7 +13,7 @@ import email.utils
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -89,6 +89,20 @@ class Api:
                 return
             query["continue"] = token
 
+    def watch(self, resource: Resource, namespace: str = "", *, labels: str = "", seconds: int = 60) -> Iterator[Object]:
+        """Yield what changes from now on, as {"type": ADDED, MODIFIED or DELETED, "object": …}; ends after `seconds`."""
+        page = self._call("GET", resource, namespace, query={"limit": "1", "labelSelector": labels})
+        query = {
+            "watch": "true",
+            "labelSelector": labels,
+            "resourceVersion": page["metadata"]["resourceVersion"],
+            "timeoutSeconds": str(seconds),
+        }
+        doing = f"watch {resource}"
+        answer = self._answer("GET", resource.path(namespace), None, query, doing, seconds + self._timeout)
+        with answer as response, contextlib.closing(response.response) as stream:
+            yield from _changes(stream.stream(1 << 16), doing)
+
     def create(
         self, resource: Resource, namespace: str, body: Object, *, name: str = "", subresource: str = "", dry_run: bool = False
     ) -> Object:
@@ -136,32 +150,40 @@ class Api:
         body: Object | None = None,
         query: Mapping[str, str] | None = None,
     ) -> Object:
+        doing = _sentence(method, resource, namespace, name)
+        path = resource.path(namespace, name, subresource)
+        with self._answer(method, path, body, query or {}, doing, self._timeout) as response:
+            return _decode(response.read(), doing)
+
+    @contextlib.contextmanager
+    def _answer(
+        self, method: str, path: str, body: Object | None, query: Mapping[str, str], doing: str, timeout: float
+    ) -> Iterator[Any]:
+        """Send one request and give its successful answer; what goes wrong while it is read is mapped as well."""
         import urllib3
         from kubernetes.client import ApiException
 
-        doing = _sentence(method, resource, namespace, name)
         headers = {"Accept": "application/json"}
         if body is not None:
             headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
         try:
             request = self._client.param_serialize(
                 method=method,
-                resource_path=resource.path(namespace, name, subresource),
-                query_params=[(key, value) for key, value in (query or {}).items() if value],
+                resource_path=path,
+                query_params=[(key, value) for key, value in query.items() if value],
                 header_params=headers,
                 body=body,
                 auth_settings=["BearerToken"],
             )
-            response = self._client.call_api(*request, _request_timeout=self._timeout)
-            status, answer = response.status, response.read()
+            response = self._client.call_api(*request, _request_timeout=timeout)
+            self._note_time(response.getheader("Date"))
+            if not 200 <= response.status < 300:
+                raise failures.from_status(response.status, response.read(), doing)
+            yield response
         except ApiException as error:
             raise failures.from_transport(error, self.host, doing) from error
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise failures.from_transport(error, self.host, doing) from error
-        self._note_time(response.getheader("Date"))
-        if not 200 <= status < 300:
-            raise failures.from_status(status, answer, doing)
-        return _decode(answer, doing)
 
     def _note_time(self, date: str | None) -> None:
         with contextlib.suppress(TypeError, ValueError):
@@ -209,6 +231,18 @@ def _load_service_account(configuration: Any, folder: Path) -> None:
     InClusterConfigLoader(token_filename=str(folder / "token"), cert_filename=str(folder / "ca.crt")).load_and_set(
         configuration
     )
+
+
+def _changes(chunks: Iterable[bytes], doing: str) -> Iterator[Object]:
+    """Yield the JSON documents, one a line, of a watch."""
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            change = _decode(line, doing)
+            if change.get("type") == "ERROR":
+                raise TemporaryError(f"{doing}: the API server ended the watch", hint="try again")
+            yield change
 
 
 def _decode(answer: bytes, doing: str) -> Object:

@@ -27,10 +27,15 @@ class _Model(BaseModel):
 
 
 class ImageRule(_Model):
-    """Which image compiles for a server's image: `server` is a pattern in which `*` stands for any text."""
+    """What goes with a server's image: `server` is a pattern in which `*` stands for any text.
+
+    `image` is the one that compiles for it. `code` is a file with the code fingerprint of that image (`warmstart plan
+    --factors`, run in it): with it, pre-warming computes the server's key itself and asks the store before it makes a Job.
+    """
 
     server: _Text
-    image: _Text
+    image: str = ""
+    code: str = ""
 
 
 class NodePool(_Model):
@@ -75,9 +80,16 @@ class PrewarmConfig(_Model):
     def image_for(self, server_image: str) -> str:
         """Return the image that compiles for a server's: of the first rule that fits, else `image`, else the server's own."""
         for rule in self.images:
-            if fnmatch.fnmatchcase(server_image, rule.server):
+            if rule.image and fnmatch.fnmatchcase(server_image, rule.server):
                 return rule.image
         return self.image or server_image
+
+    def code_for(self, server_image: str) -> Path | None:
+        """Return the file with the code fingerprint of a server's image, None where no rule names one."""
+        for rule in self.images:
+            if rule.code and fnmatch.fnmatchcase(server_image, rule.server):
+                return Path(rule.code)
+        return None
 
     def watched(self) -> tuple[Resource, ...]:
         """Return every kind of workload to look at, the built-in ones first."""

@@ -17,7 +17,8 @@ from warmstart.cluster.overlay import overlay
 from warmstart.errors import UsageError
 
 CONTAINER = "warmstart"
-MANAGED_BY = "app.kubernetes.io/managed-by"
+# What tells our Jobs from all others.
+SELECTED = {"app.kubernetes.io/managed-by": "warmstart", "app.kubernetes.io/component": "precompile"}
 KEY = "warmstart.dev/key"
 WORKLOAD = "warmstart.dev/workload"
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -61,14 +62,13 @@ class JobSubject:
 class JobOptions:
     """How the Jobs look. `template` is a Job, or part of one, whose fields go over those of the built-in Job (see `overlay`).
 
-    `queue` names a Kueue LocalQueue: the Job is then made suspended, for Kueue to start. `managed_by` tells Jobs made by hand
-    from those of pre-warming. `container_args` are further options of `warmstart precompile`.
+    `queue` names a Kueue LocalQueue: the Job is then made suspended, for Kueue to start. `container_args` are further options
+    of `warmstart precompile`.
     """
 
     image: str
     store: str = ""
     queue: str = ""
-    managed_by: str = "warmstart"
     container_args: tuple[str, ...] = ()
     template: Object = dataclasses.field(default_factory=dict)
 
@@ -81,8 +81,7 @@ def render_job(subject: JobSubject, options: JobOptions) -> Object:
     metadata = subject.manifest.get("metadata") or {}
     labels = {
         "app.kubernetes.io/name": "warmstart",
-        "app.kubernetes.io/component": "precompile",
-        MANAGED_BY: options.managed_by,
+        **SELECTED,
         "warmstart.dev/gpu": _dns(subject.gpu),
         **({QUEUE: options.queue} if options.queue else {}),
     }

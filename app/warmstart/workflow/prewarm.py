@@ -1,0 +1,172 @@
+"""`warmstart prewarm`: the Jobs that are missing for all opted-in workloads of a cluster; once, or for as long as it runs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from warmstart.errors import ModelFilesError, TemporaryError, UnsupportedError, UsageError, WarmstartError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warmstart.cluster.api import Api
+    from warmstart.cluster.config import PrewarmConfig
+    from warmstart.gpus.catalog import Catalog
+    from warmstart.podspec.request import ServeRequest
+    from warmstart.settings import Settings
+    from warmstart.workflow.prewarming import FindKey, InStore, Look, Prewarmer
+    from warmstart.workflow.stopping import Stop
+
+LOG = logging.getLogger("warmstart.prewarm")
+
+_SETTLE_SECONDS = 1.0
+_JITTER = 0.1
+
+
+def main(
+    settings: Settings,
+    stop: Stop,
+    *,
+    config: Path | None = None,
+    namespaces: tuple[str, ...] | None = None,
+    selector: str | None = None,
+    resources: tuple[str, ...] | None = None,
+    gpus: tuple[str, ...] | None = None,
+    concurrency: int | None = None,
+    resync_seconds: float | None = None,
+    kubeconfig: Path | None = None,
+    watch: bool = False,
+    dry_run: bool = False,
+    told: Callable[[Look], None] | None = None,
+) -> Look:
+    """Look at the cluster and create the Jobs that are missing; with `watch`, again and again until `stop`.
+
+    Args:
+        settings: store, trust, GPU file, Job template.
+        stop: whether to end; asked between two looks.
+        config: YAML or JSON file, see `cluster.config.PrewarmConfig`; what is given beside it goes over it.
+        namespaces: look only here.
+        selector: label selector that opts a workload in.
+        resources: further kinds of workload, as PLURAL.VERSION.GROUP.
+        gpus: catalog ids of workloads about which nothing else tells.
+        concurrency: unfinished Jobs at any time, at most.
+        resync_seconds: time between two looks where nothing changes.
+        kubeconfig: the cluster, where this is not a pod of it.
+        watch: stay and follow changes.
+        dry_run: let the API server check the Jobs, and create none.
+        told: called with each look, for metrics and logs.
+
+    Returns the last look. Raises `UsageError`, `AccessDenied` with the missing rule; without `watch` `TemporaryError`, too.
+
+    """
+    from warmstart.cluster.api import connect
+    from warmstart.cluster.config import prewarm_config, read_mapping
+
+    checked = prewarm_config(
+        config,
+        store=settings.store,
+        job_template=read_mapping(settings.job_template) if settings.job_template else None,
+        namespaces=namespaces,
+        selector=selector,
+        resources=resources,
+        gpus=gpus,
+        concurrency=concurrency,
+        resync_seconds=resync_seconds,
+    )
+    if not checked.store:
+        raise UsageError("prewarm needs a store", hint="give --store URL, WARMSTART_STORE, or `store` in the configuration")
+    api = connect(kubeconfig)
+    try:
+        prewarmer = _prewarmer(api, checked, settings, dry_run=dry_run)
+        return _follow(api, prewarmer, checked, stop, told) if watch else _tell(prewarmer.look(), told)
+    finally:
+        api.close()
+
+
+def _prewarmer(api: Api, config: PrewarmConfig, settings: Settings, *, dry_run: bool) -> Prewarmer:
+    from warmstart.cluster.events import Events
+    from warmstart.gpus import load_catalog
+    from warmstart.workflow.prewarming import Prewarmer
+
+    catalog = load_catalog(settings.gpu_file)
+    instance = os.environ.get("POD_NAME") or socket.gethostname()
+    return Prewarmer(
+        api,
+        config,
+        catalog=catalog,
+        find_key=_keys(settings, catalog),
+        in_store=_asking(config.store, settings),
+        events=Events(api, instance=instance),
+        dry_run=dry_run,
+    )
+
+
+def _follow(api: Api, prewarmer: Prewarmer, config: PrewarmConfig, stop: Stop, told: Callable[[Look], None] | None) -> Look:
+    """Look whenever something changed, and at least every `resync_seconds`; a cluster that does not answer is asked again."""
+    from warmstart.cluster.watching import Watches
+    from warmstart.workflow.prewarming import Look
+
+    watches = Watches(api, config.watched(), config.namespaces, config.selector)
+    look = Look(())
+    try:
+        while not stop():
+            try:
+                look = _tell(prewarmer.look(), told)
+            except TemporaryError as error:
+                LOG.warning("looking again later: %s", error)
+            if watches.wait(config.resync_seconds * random.uniform(1 - _JITTER, 1 + _JITTER)):  # noqa: S311 - spreads load
+                # A rollout changes several objects at once; one look sees them all.
+                watches.wait(_SETTLE_SECONDS)
+    finally:
+        watches.close()
+    return look
+
+
+def _tell(look: Look, told: Callable[[Look], None] | None) -> Look:
+    LOG.info("looked at the cluster", extra={"counts": look.counts()})
+    if told is not None:
+        told(look)
+    return look
+
+
+def _keys(settings: Settings, catalog: Catalog) -> FindKey:
+    """Return what computes the key of a server on a GPU type, as far as this place can know it."""
+    from warmstart import identity
+
+    def find_key(request: ServeRequest, gpu: str, code: Path | None) -> str | None:
+        if code is None:
+            return None
+        try:
+            files = identity.request_files(request, folder=settings.model_files, env=request.env)
+            return identity.identify(request, catalog.get(gpu), files, code=identity.CodeFingerprint.read(code)).key
+        except (ModelFilesError, UnsupportedError, TemporaryError) as error:
+            # The Job can know: it runs in the server's image, with the server's Secrets.
+            LOG.info("the key of %s is not known here: %s", request.workload, error)
+            return None
+
+    return find_key
+
+
+def _asking(url: str, settings: Settings) -> InStore:
+    """Return what asks the store for a key. An entry that cannot be used is none."""
+    from warmstart.store import StoreOptions, open_store
+
+    options = StoreOptions(
+        storage=settings.store_options, trusted_keys=settings.trusted_keys, require_signature=settings.require_signature
+    )
+
+    def in_store(key: str) -> bool:
+        try:
+            open_store(url, options).lookup(key)
+        except TemporaryError:
+            raise
+        except WarmstartError:
+            return False
+        return True
+
+    return in_store
