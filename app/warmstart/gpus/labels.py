@@ -57,6 +57,7 @@ _COREWEAVE = {
     "tesla_v100_nvlink": ("v100-sxm2-16gb", "v100-sxm2-32gb"),
     "tesla_v100_pcie": ("v100-pcie-16gb", "v100-pcie-32gb"),
 }
+_NEBIUS = {"rtx6000": ("rtx-pro-6000-blackwell-server",)}
 _AWS_FAMILIES = {
     "g4dn": ("t4",),
     "g5": ("a10g",),
@@ -122,7 +123,7 @@ NAMING: tuple[Naming, ...] = (
     Naming("AKS, old label", "accelerator", _KARPENTER_AZURE, nameless=("nvidia",)),
     Naming("CoreWeave", "gpu.nvidia.com/class", "CoreWeave documentation, node labels", _COREWEAVE),
     Naming("CoreWeave", "gpu.nvidia.com/model", "CoreWeave documentation, node labels", _COREWEAVE),
-    Naming("Nebius", "nebius.com/gpu-name", "skypilot-org/skypilot sky/provision/kubernetes/utils.py"),
+    Naming("Nebius", "nebius.com/gpu-name", "skypilot-org/skypilot sky/provision/kubernetes/utils.py", _NEBIUS),
     Naming("any cloud", "node.kubernetes.io/instance-type", _CLOUD_MACHINES, _MACHINES, prefixes=True),
 )
 

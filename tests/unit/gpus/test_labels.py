@@ -74,6 +74,8 @@ ONE_LABEL = [
     ("gpu.nvidia.com/model", "H200", ("h200",)),
     ("nebius.com/gpu-name", "H100", H100),
     ("nebius.com/gpu-name", "L40S", ("l40s",)),
+    ("nebius.com/gpu-name", "RTX6000", PRO),
+    (COREWEAVE, "H100_PCIE_80GB", ("h100-pcie-80gb",)),
     (MACHINE, "p5.48xlarge", ("h100-sxm5-80gb",)),
     (MACHINE, "p5e.48xlarge", ("h200",)),
     (MACHINE, "p4de.24xlarge", ("a100-sxm4-80gb",)),
@@ -96,6 +98,7 @@ TOGETHER = [
     ({AUTO: "v100", "eks.amazonaws.com/instance-gpu-memory": "32768"}, V100[1::2]),
     ({KARPENTER: "h200", "karpenter.k8s.aws/instance-gpu-memory": "144384"}, ("h200",)),
     ({COREWEAVE: "A100_NVLINK", "gpu.nvidia.com/vram": "80"}, ("a100-sxm4-80gb",)),
+    ({"gpu.nvidia.com/model": "H100_NVLINK_80GB", COREWEAVE: "H100_NVLINK_80GB", "gpu.nvidia.com/vram": "81"}, H100[:1]),
     ({AKS: "nvidia", MACHINE: "Standard_ND96isr_H100_v5"}, ("h100-sxm5-80gb",)),
     ({"accelerator": "nvidia", GFD: "NVIDIA-A10"}, ("a10",)),
     ({GFD: "NVIDIA-A100-SXM4-80GB", MEMORY: "81920", "nvidia.com/gpu.family": "ampere"}, ("a100-sxm4-80gb",)),
@@ -180,6 +183,12 @@ def test_labels_narrow_each_other(labels: dict[str, str], ids: tuple[str, ...]) 
 def test_under_the_mixed_strategy_the_resource_chooses_the_slice(resource: str | None, ids: tuple[str, ...]) -> None:
     """A node offers several profiles beside whole cards; without the resource, every profile on offer is possible."""
     assert _found(MIG_A100, resource) == ids
+
+
+def test_under_the_single_strategy_the_ordinary_resource_is_the_slice() -> None:
+    """There `nvidia.com/gpu` stands for a slice, and the product label says which."""
+    labels = {GFD: "NVIDIA-H200-MIG-1g.18gb-SHARED", MEMORY: "16384", "nvidia.com/mig.strategy": "single"}
+    assert _found(labels, "nvidia.com/gpu") == ("h200-mig-1g.18gb",)
 
 
 def test_a_mig_resource_alone_gives_the_slices_of_every_card_that_has_them() -> None:
