@@ -25,6 +25,7 @@ NAMESPACES = Resource("", "v1", "namespaces")
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts")
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles")
 ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings")
+CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles")
 CLUSTER_ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings")
 

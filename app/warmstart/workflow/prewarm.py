@@ -6,16 +6,18 @@ import logging
 import os
 import random
 import socket
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from warmstart.errors import ModelFilesError, TemporaryError, UnsupportedError, UsageError, WarmstartError
+from warmstart.errors import AccessDenied, ModelFilesError, TemporaryError, UnsupportedError, UsageError, WarmstartError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from warmstart.cluster.api import Api
     from warmstart.cluster.config import PrewarmConfig
+    from warmstart.cluster.watching import Watches
     from warmstart.gpus.catalog import Catalog
     from warmstart.podspec.request import ServeRequest
     from warmstart.settings import Settings
@@ -26,6 +28,7 @@ LOG = logging.getLogger("warmstart.prewarm")
 
 _SETTLE_SECONDS = 1.0
 _JITTER = 0.1
+_LONGEST_SLEEP_SECONDS = 1.0
 
 
 def main(
@@ -119,12 +122,21 @@ def _follow(api: Api, prewarmer: Prewarmer, config: PrewarmConfig, stop: Stop, t
                 look = _tell(prewarmer.look(), told)
             except TemporaryError as error:
                 LOG.warning("looking again later: %s", error)
-            if watches.wait(config.resync_seconds * random.uniform(1 - _JITTER, 1 + _JITTER)):  # noqa: S311 - spreads load
+            if _wait(watches, config.resync_seconds * random.uniform(1 - _JITTER, 1 + _JITTER), stop):  # noqa: S311 - spreads load
                 # A rollout changes several objects at once; one look sees them all.
                 watches.wait(_SETTLE_SECONDS)
     finally:
         watches.close()
     return look
+
+
+def _wait(watches: Watches, seconds: float, stop: Stop) -> bool:
+    """Wait until something changed (True), the time is over, or the call is to end."""
+    ends = time.monotonic() + seconds
+    while not stop() and (left := ends - time.monotonic()) > 0:
+        if watches.wait(min(left, _LONGEST_SLEEP_SECONDS)):
+            return True
+    return False
 
 
 def _tell(look: Look, told: Callable[[Look], None] | None) -> Look:
@@ -163,7 +175,7 @@ def _asking(url: str, settings: Settings) -> InStore:
     def in_store(key: str) -> bool:
         try:
             open_store(url, options).lookup(key)
-        except TemporaryError:
+        except (AccessDenied, TemporaryError, UsageError):
             raise
         except WarmstartError:
             return False
