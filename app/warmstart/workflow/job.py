@@ -6,9 +6,7 @@ import dataclasses
 import hashlib
 import json
 import re
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warmstart.errors import SpecError, UnknownGpuError, UsageError
@@ -51,9 +49,10 @@ def main(settings: Settings, stop: Stop, *, image: str | None = None, namespace:
     from warmstart.cluster.config import read_mapping
     from warmstart.cluster.jobs import JobOptions, render_job
     from warmstart.gpus import load_catalog
+    from warmstart.workflow import resolve
 
     del stop
-    text, source = read_spec(settings.pod_spec)
+    text, source = resolve.read_spec(settings)
     catalog = load_catalog(settings.gpu_file)
     requests = podspec.load(text, source=source, container=settings.container, gpu=settings.gpu, catalog=catalog)
     template = read_mapping(settings.job_template) if settings.job_template else {}
@@ -70,22 +69,6 @@ def main(settings: Settings, stop: Stop, *, image: str | None = None, namespace:
             _check_store(options, job)
             jobs.setdefault(job["metadata"]["name"], job)
     return Manifests(tuple(jobs.values()))
-
-
-def read_spec(where: str | None) -> tuple[str, str]:
-    """Return the text of a spec (a file, `-` for standard input, or the JSON itself), and what to call it in messages."""
-    if not where:
-        raise UsageError("no pod spec is given", hint="use -f FILE, or -f - for standard input")
-    if where == "-":
-        return sys.stdin.read(), "standard input"
-    if where.lstrip().startswith("{"):
-        return where, "the spec"
-    try:
-        return Path(where).read_text(encoding="utf-8"), where
-    except OSError as error:
-        raise SpecError(f"cannot read {where}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise SpecError(f"{where} is not UTF-8 text") from error
 
 
 def manifest_of(request: ServeRequest, text: str, source: str, namespace: str | None = None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import random
@@ -10,7 +11,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from warmstart.errors import AccessDenied, ModelFilesError, TemporaryError, UnsupportedError, UsageError, WarmstartError
+from warmstart.errors import (
+    EntryInvalid,
+    EntryNotFound,
+    ModelFilesError,
+    SpecError,
+    TemporaryError,
+    UnsupportedError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,14 +158,17 @@ def _tell(look: Look, told: Callable[[Look], None] | None) -> Look:
 def _keys(settings: Settings, catalog: Catalog) -> FindKey:
     """Return what computes the key of a server on a GPU type, as far as this place can know it."""
     from warmstart import identity
+    from warmstart.workflow import resolve
+
+    # What image compiles for which server is for the configuration to say, and for the Job to check.
+    lenient = dataclasses.replace(settings, image_mismatch="warn")
 
     def find_key(request: ServeRequest, gpu: str, code: Path | None) -> str | None:
         if code is None:
             return None
         try:
-            files = identity.request_files(request, folder=settings.model_files, env=request.env)
-            return identity.identify(request, catalog.get(gpu), files, code=identity.CodeFingerprint.read(code)).key
-        except (ModelFilesError, UnsupportedError, TemporaryError) as error:
+            return resolve.target(lenient, request, catalog.get(gpu), identity.CodeFingerprint.read(code)).key
+        except (ModelFilesError, SpecError, UnsupportedError, TemporaryError) as error:
             # The Job can know: it runs in the server's image, with the server's Secrets.
             LOG.info("the key of %s is not known here: %s", request.workload, error)
             return None
@@ -166,18 +178,14 @@ def _keys(settings: Settings, catalog: Catalog) -> FindKey:
 
 def _asking(url: str, settings: Settings) -> InStore:
     """Return what asks the store for a key. An entry that cannot be used is none."""
-    from warmstart.store import StoreOptions, open_store
+    from warmstart.workflow import entries
 
-    options = StoreOptions(
-        storage=settings.store_options, trusted_keys=settings.trusted_keys, require_signature=settings.require_signature
-    )
+    store = entries.open_from(dataclasses.replace(settings, store=url, signing_key=None), [])
 
     def in_store(key: str) -> bool:
         try:
-            open_store(url, options).lookup(key)
-        except (AccessDenied, TemporaryError, UsageError):
-            raise
-        except WarmstartError:
+            store.lookup(key)
+        except (EntryNotFound, EntryInvalid):
             return False
         return True
 

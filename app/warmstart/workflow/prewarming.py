@@ -22,6 +22,7 @@ from warmstart.cluster.landing import Pool, fits
 from warmstart.cluster.workloads import JobState, claims_of, jobs_by_name, node_pools, opted_in
 from warmstart.errors import AccessDenied, TemporaryError, WarmstartError, shorten
 from warmstart.workflow.job import subject_of
+from warmstart.workflow.resolve import nothing_to_compile
 
 if TYPE_CHECKING:
     from warmstart.cluster.api import JOBS, Api, Object
@@ -43,6 +44,7 @@ InStore = Callable[[str], bool]
 PRESENT = "present"
 STATES = (
     PRESENT,
+    "nothing-to-compile",
     "created",
     "running",
     "suspended",
@@ -141,6 +143,9 @@ class Prewarmer:
         name = "/".join((manifest["kind"], manifest["metadata"]["namespace"], manifest["metadata"]["name"]))
         try:
             for request in self._requests(manifest):
+                if eager := nothing_to_compile(request):
+                    yield Target(workload=name, state="nothing-to-compile", model=request.model, reason=eager)
+                    continue
                 gpus = self._gpus(request, manifest, round_.pools)
                 if not gpus:
                     reason = (

@@ -214,7 +214,7 @@ def test_a_spec_that_names_no_gpu_says_how_to(tmp_path: Path) -> None:
 def test_a_spec_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"cannot read .*nowhere\.yaml"):
         job.main(Settings(pod_spec=str(tmp_path / "nowhere.yaml")), Stop())
-    with pytest.raises(UsageError, match="-f FILE"):
+    with pytest.raises(UsageError, match="no pod spec is given"):
         job.main(Settings(), Stop())
 
 
