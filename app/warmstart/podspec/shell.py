@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from warmstart.podspec.environment import Environment
-from warmstart.podspec.shell_syntax import Command, Literal, NeedsShell, Opaque, Part, Variable, Word
+from warmstart.podspec.shell_syntax import Command, Literal, NeedsShell, Opaque, Variable, Word
 
 # Set by the kernel, the container runtime or the image in every container: not set in the spec does not mean empty.
 _ALWAYS_SET = frozenset(
     {"HOME", "HOSTNAME", "PATH", "PWD", "USER", "SHELL", "LANG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"}
 )
 _BLANKS = " \t\n"
-_FIELD = re.compile(r"[^ \t\n]+")
+_PIECES = re.compile(r"[ \t\n]+|[^ \t\n]+")
 
 
 @dataclasses.dataclass
@@ -52,92 +53,94 @@ def words(command: Command, scope: Scope) -> list[str]:
 
 def value(word: Word, scope: Scope) -> str:
     """Return what an assignment's right side comes to: expanded, not split."""
-    return " ".join(_expand(word, scope, split=False))
+    return "".join(" " if segment is None else segment.text for segment in _segments(word, scope))
 
 
 def fields(word: Word, scope: Scope) -> list[str]:
     """Return the fields that one word comes to: none, one, or several."""
-    return _expand(word, scope, split=True)
-
-
-def _expand(word: Word, scope: Scope, *, split: bool) -> list[str]:
     done: list[str] = []
     current: str | None = None
-    for part in word:
-        if isinstance(part, Variable) and part.name in ("@", "*") and not part.operator:
-            current = _positional(part, scope, done, current)
+    for segment in _segments(word, scope):
+        if segment is not None and not segment.splits:
+            current = (current or "") + segment.text
             continue
-        text, quoted = _text(part, scope)
-        if quoted or not split:
-            current = (current or "") + text
-            continue
-        if text[:1] and text[0] in _BLANKS and current is not None:
-            done.append(current)
-            current = None
-        for i, piece in enumerate(_FIELD.findall(text)):
-            if i and current is not None:
-                done.append(current)
+        for piece in [None] if segment is None else _PIECES.findall(segment.text):
+            if piece is None or piece[0] in _BLANKS:
+                done += [] if current is None else [current]
                 current = None
-            current = (current or "") + piece
-        if text[-1:] and text[-1] in _BLANKS and current is not None:
-            done.append(current)
-            current = None
+            else:
+                current = (current or "") + piece
     return done if current is None else [*done, current]
 
 
-def _positional(part: Variable, scope: Scope, done: list[str], current: str | None) -> str | None:
-    """Add `"$@"` (each word for itself), `"$*"` (joined), or their unquoted forms (split again)."""
-    items = list(scope.positional)
+class _Segment(NamedTuple):
+    """A piece of an expanded word; blanks in it part fields where it `splits`."""
+
+    text: str
+    splits: bool
+
+
+def _segments(word: Word, scope: Scope) -> Iterator[_Segment | None]:
+    """Yield a word's pieces, expanded, and None where a field ends whatever stands around it (inside `$@`)."""
+    for part in word:
+        if isinstance(part, Literal):
+            # Unquoted text of a word holds no blanks; only the default in `${NAME:-a b}` does, and that is split.
+            yield _Segment(part.text, not part.quoted)
+        elif isinstance(part, Opaque):
+            yield _Segment(
+                scope.environment.unknowns.mark(part.source, f"{part.source} is {part.what}, which needs a shell"), False
+            )
+        elif part.name in ("@", "*") and not part.operator:
+            yield from _positional(part, scope)
+        else:
+            yield from _variable(part, scope)
+
+
+def _positional(part: Variable, scope: Scope) -> Iterator[_Segment | None]:
+    """Yield `"$@"` (each word for itself), `"$*"` (joined), or their unquoted forms (split again)."""
     if part.quoted and part.name == "*":
-        return (current or "") + " ".join(items)
-    if not part.quoted:
-        items = [piece for item in items for piece in _FIELD.findall(item)]
-    for i, item in enumerate(items):
-        if i and current is not None:
-            done.append(current)
-            current = None
-        current = (current or "") + item
-    return current
+        yield _Segment(" ".join(scope.positional), False)
+        return
+    for i, item in enumerate(scope.positional):
+        if i:
+            yield None
+        yield _Segment(item, not part.quoted)
 
 
-def _text(part: Part, scope: Scope) -> tuple[str, bool]:
-    """Return a part's text and whether it is kept from splitting."""
-    if isinstance(part, Literal):
-        # Unquoted literal text of a word holds no blanks; only the default in `${NAME:-a b}` does, and that is split.
-        return part.text, part.quoted
-    unknowns = scope.environment.unknowns
-    if isinstance(part, Opaque):
-        return unknowns.mark(part.source, f"{part.source} is {part.what}, which needs a shell"), True
-    return _variable(part, scope)
-
-
-def _variable(part: Variable, scope: Scope) -> tuple[str, bool]:
+def _variable(part: Variable, scope: Scope) -> Iterator[_Segment | None]:
+    environment, splits = scope.environment, not part.quoted
     held = _positional_value(part, scope) if part.name.isdigit() or part.name in "@*" else scope.get(part.name)
     operator = part.operator.lstrip(":")
     is_set = held is not None and (held != "" or not part.operator.startswith(":"))
-    if held is not None and scope.environment.unknowns.within(held) and operator:
-        return scope.environment.unknowns.mark(part.source, f"{part.name} is not known"), True
-    if operator == "+":
-        return (_joined(part, scope) if is_set else ""), part.quoted
-    if is_set:
-        return held or "", part.quoted
-    if operator in ("-", "="):
-        default = _joined(part, scope)
-        scope.environment.note(
-            part.source, f"{part.name} is not set in the spec; the default {default!r} was taken", compiles=False
-        )
+    if held is not None and operator and environment.unknowns.within(held):
+        yield _Segment(environment.unknowns.mark(part.source, f"{part.name} is not known"), False)
+    elif operator == "+":
+        if is_set:
+            yield from _segments(part.other, scope)
+        elif part.quoted:
+            yield _Segment("", False)
+    elif is_set:
+        yield _Segment(held or "", splits)
+    elif operator in ("-", "="):
+        default = value(part.other, scope)
+        environment.note(part.source, f"{part.name} is not set in the spec; the default {default!r} was taken", compiles=False)
         if operator == "=":
             scope.set(part.name, default)
-        return default, part.quoted
-    if operator == "?":
+            yield _Segment(default, splits)
+        else:
+            yield from _segments(part.other, scope)
+            if part.quoted:
+                yield _Segment("", False)
+    elif operator == "?":
         raise NeedsShell(f"`{part.source}` ({part.name} is not set in the spec)")
-    if held is None and part.name in _ALWAYS_SET:
-        return scope.environment.unknowns.mark(part.source, f"{part.name} is set in the container, not in the spec"), True
-    if held is None:
-        scope.environment.note(
-            f"${part.name}", "is not set in the spec; taken as empty, though the image may set it", compiles=True
-        )
-    return "", part.quoted
+    elif held is None and part.name in _ALWAYS_SET:
+        yield _Segment(environment.unknowns.mark(part.source, f"{part.name} is set in the container, not in the spec"), False)
+    else:
+        if held is None:
+            environment.note(
+                f"${part.name}", "is not set in the spec; taken as empty, though the image may set it", compiles=True
+            )
+        yield _Segment("", splits)
 
 
 def _positional_value(part: Variable, scope: Scope) -> str | None:
@@ -147,10 +150,6 @@ def _positional_value(part: Variable, scope: Scope) -> str | None:
     if number == 0:
         return "sh"
     return scope.positional[number - 1] if number <= len(scope.positional) else ""
-
-
-def _joined(part: Variable, scope: Scope) -> str:
-    return " ".join(_expand(part.other, scope, split=False))
 
 
 def assign(command: Command, scope: Scope, *, certain: bool, export: bool = False) -> None:

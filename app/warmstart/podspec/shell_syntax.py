@@ -17,6 +17,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _REDIRECTION = re.compile(r"(?:[0-9]*(?:>>|>\||>&|<&|<>|>|<)|&>>|&>)")
 _OPERATION = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#])(:?[-+?=])(.*)", re.DOTALL)
+_BRACKETS = re.compile(r"\[[^\s\]]+\]")
 _BARE = re.compile(r"[^ \t\n;&|<>()'\"\\$`*?\[~]*")
 _INSIDE = re.compile(r'[^"\\$`]+')
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*]")
@@ -175,12 +176,13 @@ class _Reader:
             return [] if follows == "\n" else [Literal(follows, quoted=True)]
         if char in "$`":
             return [self._dollar(quoted=False)]
-        if char in "*?[":
+        if char in "*?" or (char == "[" and _BRACKETS.match(self.text, self.at)):
             self.at += 1
             return [Opaque(char, "file names that match a pattern")]
         if char == "~" and (self.at == 0 or self.text[self.at - 1] in " \t\n=:;&|"):
             self.at += 1
             return [Variable("HOME", "", (), quoted=True, source="~")]
+        # One character at least: a bracket that opens no pattern, a tilde inside a word.
         end = _BARE.match(self.text, self.at + 1).end()  # type: ignore[union-attr]  # it matches the empty text too
         text, self.at = self.text[self.at : end], end
         return [Literal(text, quoted=False)]
