@@ -76,7 +76,9 @@ def schema(values: Any, known: Mapping[tuple[str, ...], Comment], path: tuple[st
     return {**described, "type": kinds[type(values)], "default": values, **comment.schema}
 
 
-def leaves(values: Mapping[str, Any], known: Mapping[tuple[str, ...], Comment], path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any, str]]:
+def leaves(
+    values: Mapping[str, Any], known: Mapping[tuple[str, ...], Comment], path: tuple[str, ...] = ()
+) -> Iterator[tuple[str, Any, str]]:
     """Yield name, default and text of every value that a user sets."""
     for name, value in values.items():
         here = (*path, name)

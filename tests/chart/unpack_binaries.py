@@ -20,7 +20,9 @@ _WANTED = {
 
 
 def _layers() -> Iterator[tuple[Path, dict[str, str]]]:
-    libraries = Path(sys.prefix) / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages" / "aws_cdk"
+    libraries = (
+        Path(sys.prefix) / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages" / "aws_cdk"
+    )
     for package, wanted in _WANTED.items():
         found = sorted((libraries / package / "_jsii").glob("*.tgz"))
         if not found:

@@ -1,0 +1,133 @@
+"""Both images as a restricted pod runs them: any user in group 0, a read-only root file system, no network, no capability."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.image.conftest import Images
+from tests.image.engine import ROOT
+
+_POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: server}
+spec:
+  nodeSelector: {nvidia.com/gpu.product: NVIDIA-H200}
+  containers:
+    - name: vllm
+      image: vllm/vllm-openai:v0.33.0
+      args: [--model, Qwen/Qwen3-0.6B]
+"""
+
+
+def _config(images: Images, name: str) -> dict[str, Any]:
+    described = json.loads(images.engine.buildah("inspect", "--type", "image", name).out)
+    return dict(described["OCIv1"]["config"])
+
+
+def test_the_build_proves_that_no_version_of_the_vllm_image_changed(images: Images) -> None:
+    """The log counts what is unchanged, and what was added is not in vLLM's image."""
+    found = re.search(r"unchanged: (\d+) distributions; added: (.+)", images.compiler_log)
+    if found is None:  # layers were kept from an earlier build: ask the images themselves
+        before, after = (_versions(images, name) for name in (images.vllm, images.compiler))
+        assert before.items() <= after.items()
+        return
+    assert int(found[1]) > 10
+    assert "vllm-warmstart" in found[2]
+    assert "s3fs" in found[2]
+    assert "pydantic " not in found[2]
+
+
+def _versions(images: Images, name: str) -> dict[str, str]:
+    script = (
+        "import importlib.metadata as m, json; print(json.dumps({d.metadata['Name']: d.version for d in m.distributions()}))"
+    )
+    done = images.engine.run(name, "-c", script, options=("--entrypoint", "python3"))
+    assert done.code == 0, done.log
+    return dict(json.loads(done.out))
+
+
+def test_a_changed_version_fails_the_build_and_is_named(tmp_path: Path) -> None:
+    """The check of docker/versions.py ends with exit code 1 and says which version became which."""
+    import subprocess
+
+    script = ROOT / "docker" / "versions.py"
+    pins = tmp_path / "base.txt"
+    subprocess.run([sys.executable, script, "write", pins], check=True)
+    assert subprocess.run([sys.executable, script, "check", pins], check=False, capture_output=True).returncode == 0
+    pins.write_text(re.sub(r"^msgspec==.*$", "msgspec==0.0.1", pins.read_text(), flags=re.MULTILINE) + "no-such-thing==1\n")
+    done = subprocess.run([sys.executable, script, "check", pins], check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "msgspec 0.0.1 -> " in done.stderr
+    assert "no-such-thing 1 -> gone" in done.stderr
+
+
+@pytest.mark.parametrize("target", ["compiler", "store"])
+def test_an_image_says_what_it_is_and_starts_warmstart_as_no_root(images: Images, target: str) -> None:
+    """Entrypoint, user and OCI labels, of which the base is that of the target."""
+    config = _config(images, getattr(images, target))
+    assert config["Entrypoint"] == ["warmstart"]
+    assert config["User"] == "65532:0"
+    labels = config["Labels"]
+    assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
+    assert labels["org.opencontainers.image.revision"] == "0123abc"
+    assert labels["org.opencontainers.image.base.name"].startswith("localhost/warmstart-test/")
+    assert "PIP_ROOT_USER_ACTION=ignore" in config["Env"]
+
+
+@pytest.mark.parametrize("target", ["compiler", "store"])
+def test_any_user_with_a_read_only_root_can_run_it(images: Images, target: str) -> None:
+    """The catalog comes out as JSON on standard output."""
+    done = images.engine.run(getattr(images, target), "gpus", "--output", "json")
+    assert done.code == 0, done.log
+    assert "NVIDIA H200" in done.out
+
+
+def test_the_compiler_image_holds_a_stand_in_for_the_driver(images: Images) -> None:
+    """It exports what the image's extension modules want, and answers that there is no device (100)."""
+    script = "import ctypes, os; print(ctypes.CDLL(os.environ['WARMSTART_CUDA_STUB']).cuInit(0))"
+    done = images.engine.run(images.compiler, "-c", script, options=("--entrypoint", "python3"))
+    assert (done.code, done.out.strip()) == (0, "100"), done.log
+
+
+def test_the_compiler_image_plans_for_a_pod_spec_from_standard_input(images: Images, tmp_path: Path) -> None:
+    """Model files come from a folder; the plan names the GPU type and a miss in an empty folder store."""
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text((ROOT / "examples" / "qwen3-0.6b" / "config.json").read_text())
+    done = images.engine.run(
+        images.compiler,
+        "plan",
+        "-f",
+        "-",
+        "--model-files",
+        "/model",
+        "--store",
+        "/store",
+        options=("--volume", f"{model}:/model:ro", "--tmpfs", "/store"),
+        stdin=_POD,
+    )
+    assert done.code == 0, done.log
+    assert "h200" in done.out.lower()
+
+
+def test_the_store_image_has_no_vllm_and_looks_after_a_store(images: Images) -> None:
+    """`store ls` of an empty folder store works where nothing but /tmp can be written."""
+    versions = _versions(images, images.store)
+    assert "vllm" not in versions
+    assert "torch" not in versions
+    done = images.engine.run(images.store, "store", "ls", "--store", "file:///tmp/store", options=("--tmpfs", "/tmp/store"))
+    assert done.code == 0, done.log
+
+
+@pytest.mark.parametrize("target", ["compiler", "store"])
+def test_what_is_wrong_is_one_line_and_exit_code_2(images: Images, target: str) -> None:
+    """No traceback reaches the log of a Job."""
+    done = images.engine.run(getattr(images, target), "precompile", "-f", "/nowhere.yaml")
+    assert done.code == 2
+    assert "Traceback" not in done.log
