@@ -137,13 +137,7 @@ class Call:
         result = report.failure(self.name, error)
         if self.settings is None:
             report.start_logging()
-        settings = self.settings or Settings()
-        report.publish(
-            result,
-            termination_log=settings.termination_log,
-            metrics_textfile=settings.metrics_textfile,
-            pushgateway=settings.pushgateway,
-        )
+        commands.tell(result, self.settings or Settings())
         if exit_code(error) == EXIT_UNEXPECTED:
             report.LOG.debug("traceback", exc_info=error)
         if self.output == "json" and self.name not in commands.MANIFESTS:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from warmstart import settings as configuration
 from warmstart.settings import Settings
 from warmstart.workflow.stopping import Stop
+
+if TYPE_CHECKING:
+    from warmstart.report import Result
 
 REPORTING = ("output", "log_level", "log_format")
 STORE = ("store", "store_options")
@@ -76,6 +79,18 @@ class Command(Protocol):
 
     def execute(self, args: argparse.Namespace, settings: Settings, stop: Stop) -> Answer:
         """Run the command."""
+
+
+def tell(result: Result, settings: Settings) -> None:
+    """Tell a result to the log, the termination message and the metrics that the settings name."""
+    from warmstart import report
+
+    report.publish(
+        result,
+        termination_log=settings.termination_log,
+        metrics_textfile=settings.metrics_textfile,
+        pushgateway=settings.pushgateway,
+    )
 
 
 def load(name: str) -> Command:

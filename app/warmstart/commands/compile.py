@@ -24,7 +24,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace, settings: Settings, stop: Stop) -> Answer:
     """Run the command."""
-    from warmstart.workflow import compile as workflow
+    from warmstart.workflow import compiled
 
-    result = workflow.main(settings, stop, args.model, tuple(args.rest))
+    result = compiled.compile_model(settings, stop, args.model, tuple(args.rest))
+    commands.tell(result, settings)
     return Answer(result.document(), result.text())

@@ -24,8 +24,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     commands.add_settings(parser, *commands.STORE, *commands.TRUST)
 
 
-def execute(args: argparse.Namespace, settings: Settings, stop: Stop) -> Answer:
+def execute(args: argparse.Namespace, settings: Settings, stop: Stop) -> Answer:  # noqa: ARG001
     """Run the command."""
-    from warmstart.workflow import explain
+    from warmstart.workflow import explaining
 
-    return explain.main(settings, stop, args.a, args.b)
+    explanation = explaining.compare(settings, args.a, args.b)
+    return Answer(explanation.document(), explanation.text())

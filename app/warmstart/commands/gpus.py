@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 
 from warmstart import commands
 from warmstart.commands import Answer
@@ -26,4 +27,8 @@ def execute(args: argparse.Namespace, settings: Settings, stop: Stop) -> Answer:
     """Run the command."""
     from warmstart.workflow import gpus
 
-    return gpus.describe(settings) if args.action == "describe" else gpus.listing(settings)
+    if args.action == "describe":
+        described = gpus.described()
+        return Answer(described, json.dumps(described, indent=2))
+    rows = gpus.listing(settings)
+    return Answer(rows, gpus.table(rows))

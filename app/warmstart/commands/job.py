@@ -27,4 +27,5 @@ def execute(args: argparse.Namespace, settings: Settings, stop: Stop) -> Answer:
     """Run the command."""
     from warmstart.workflow import job
 
-    return job.main(settings, stop, image=args.image, namespace=args.namespace)
+    jobs = job.main(settings, stop, image=args.image, namespace=args.namespace)
+    return Answer(jobs.document(), jobs.text())

@@ -26,5 +26,5 @@ def execute(args: argparse.Namespace, settings: Settings, stop: Stop) -> Answer:
     """Run the command."""
     from warmstart.workflow import plan
 
-    plans = plan.main(settings, stop)
-    return Answer([entry.document(factors=args.factors) for entry in plans], "\n\n".join(entry.text() for entry in plans))
+    plans = plan.plan(settings, stop)
+    return Answer([one.document(factors=args.factors) for one in plans], "\n\n".join(one.text() for one in plans))

@@ -28,5 +28,9 @@ def execute(args: argparse.Namespace, settings: Settings, stop: Stop) -> Answer:
     """Run the command."""
     from warmstart.workflow import precompile
 
-    results, code = precompile.main(settings, stop)
-    return Answer([result.document() for result in results], "\n".join(result.text() for result in results), code)
+    endings = precompile.precompile(settings, stop)
+    for ending in endings:
+        commands.tell(ending.result, settings)
+    failure = next((ending.failure for ending in endings if ending.failure), None)
+    results = [ending.result for ending in endings]
+    return Answer([one.document() for one in results], "\n".join(one.text() for one in results), failure=failure)

@@ -27,4 +27,5 @@ def execute(args: argparse.Namespace, settings: Settings, stop: Stop) -> Answer:
     from warmstart.workflow import transfer
 
     result = transfer.pull(settings, stop, args.key)
+    commands.tell(result, settings)
     return Answer(result.document(), result.text())

@@ -21,12 +21,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     commands.add_settings(
         parser, *commands.STORE, "signing_key", *commands.SERVER, "pod_name", "pod_namespace", "cache_root", "work_dir"
     )
+    parser.add_argument(
+        "--aot-key",
+        metavar="NAME",
+        action="append",
+        help="folder below torch_aot_compile that belongs to it; default: all; may be repeated",
+    )
     commands.add_settings(parser, "deadline", *commands.TELLING)
 
 
-def execute(args: argparse.Namespace, settings: Settings, stop: Stop) -> Answer:  # noqa: ARG001
+def execute(args: argparse.Namespace, settings: Settings, stop: Stop) -> Answer:
     """Run the command."""
     from warmstart.workflow import transfer
 
-    result = transfer.push(settings, stop)
+    result = transfer.push(settings, stop, tuple(args.aot_key or ()))
+    commands.tell(result, settings)
     return Answer(result.document(), result.text())

@@ -37,5 +37,6 @@ def execute(args: argparse.Namespace, settings: Settings, stop: Stop) -> Answer:
     """Run the command."""
     from warmstart.workflow import run
 
-    result, code = run.main(settings, stop)
-    return Answer(result.document(), result.text(), code)
+    ending = run.run(settings, stop)
+    commands.tell(ending.result, settings)
+    return Answer(ending.result.document(), ending.result.text(), failure=ending.failure)

@@ -6,6 +6,7 @@ import argparse
 
 from warmstart import commands
 from warmstart.commands import Answer
+from warmstart.errors import UsageError
 from warmstart.settings import Settings
 from warmstart.workflow.stopping import Stop
 
@@ -20,6 +21,7 @@ Look after a store:
   keygen   write a new Ed25519 key pair for signing
 """
 
+EXIT_UNSOUND = 11
 ACTIONS = ("ls", "du", "verify", "gc", "rm", "keygen")
 
 
@@ -40,8 +42,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
     limits.add_argument("--execute", action="store_true", help="remove; without it gc only says what it would remove")
 
 
-def execute(args: argparse.Namespace, settings: Settings, stop: Stop) -> Answer:
+def execute(args: argparse.Namespace, settings: Settings, stop: Stop) -> Answer:  # noqa: ARG001
     """Run the command."""
     from warmstart.workflow import care
 
-    return care.main(settings, stop, args)
+    if args.names and args.action in {"ls", "du", "gc"}:
+        raise UsageError(f"warmstart store {args.action} takes no key")
+    limits = care.Limits(
+        older_than=args.older_than,
+        keep=args.keep,
+        max_bytes=args.max_bytes,
+        vllm=tuple(args.vllm or ()),
+        grace=args.grace,
+        execute=args.execute,
+    )
+    said = {
+        "ls": lambda: care.ls(settings),
+        "du": lambda: care.du(settings),
+        "verify": lambda: care.verify(settings, args.names),
+        "gc": lambda: care.gc(settings, limits),
+        "rm": lambda: care.rm(settings, args.names),
+        "keygen": lambda: care.keygen(args.names),
+    }[args.action]()
+    return Answer(said.document, said.text, 0 if said.sound else EXIT_UNSOUND)

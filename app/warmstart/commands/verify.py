@@ -24,9 +24,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def execute(args: argparse.Namespace, settings: Settings, stop: Stop) -> Answer:
+def execute(args: argparse.Namespace, settings: Settings, stop: Stop) -> Answer:  # noqa: ARG001
     """Run the command."""
-    from warmstart.workflow import verify
+    from warmstart.workflow import verifying
 
-    result, code = verify.main(settings, stop, args.server_log)
+    result, code = verifying.verify(settings, args.server_log)
+    commands.tell(result, settings)
     return Answer(result.document(), result.text(), code)

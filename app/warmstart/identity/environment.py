@@ -8,6 +8,7 @@ differs the table says why.
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import re
 from collections.abc import Mapping
 
@@ -145,6 +146,7 @@ _PREFIXES = (
     "RAY_EXPERIMENTAL_NOSET_",
 )
 _QUIET_PREFIXES = ("TORCH_NCCL_", "TORCH_GLOO_", "TORCHELASTIC_", "VLLM_LOGGING_")
+_ADDRESS_LIKE = re.compile(r"[0-9a-fA-F.:]{2,45}(%\w+)?")
 _SECRETIVE = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY)", re.IGNORECASE)
 
 
@@ -156,8 +158,8 @@ def counts(name: str) -> bool:
 
 
 def relevant(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the part of an environment that belongs in the key."""
-    return {name: env[name] for name in sorted(env) if counts(name)}
+    """Return the part of an environment that belongs in the key. An IP address decides no code, and is other in every pod."""
+    return {name: env[name] for name in sorted(env) if counts(name) and not _is_address(env[name])}
 
 
 def factors(env: Mapping[str, str]) -> dict[str, str]:
@@ -181,6 +183,16 @@ def hazards(env: Mapping[str, str], unresolved: Mapping[str, str] | None = None)
         if counts(name)
     ]
     return warnings
+
+
+def _is_address(value: str) -> bool:
+    if not _ADDRESS_LIKE.fullmatch(value):
+        return False
+    try:
+        ipaddress.ip_address(value)
+    except ValueError:
+        return False
+    return True
 
 
 def _veiled(value: str) -> str:

@@ -41,10 +41,15 @@ class Stop:
         self.reserve = min(_LONGEST_RESERVE_SECONDS, deadline * _RESERVED_SHARE) if deadline else _LONGEST_RESERVE_SECONDS
         self._ends = time.monotonic() + deadline - self.reserve if deadline else None
         self._event = threading.Event()
+        self.finished = False
 
     def __call__(self) -> bool:
         """Return whether the call is to end now."""
         return self._event.is_set() or (self._ends is not None and time.monotonic() >= self._ends)
+
+    def finish(self) -> None:
+        """Say that the outcome is settled: what arrives now must not interrupt its telling."""
+        self.finished = True
 
     def set(self) -> None:
         """Ask every step to end."""
@@ -72,7 +77,7 @@ def interruptible(stop: Stop, *, on_stuck: Callable[[BaseException], int] | None
     def end(number: int, _frame: FrameType | None) -> None:
         nonlocal told
         stop.set()
-        if told:
+        if told or stop.finished:
             return
         told = True
         reason = DeadlineExceeded("the deadline passed") if number == signal.SIGALRM else Terminated("stopped by SIGTERM")

@@ -1,0 +1,195 @@
+"""One compile for many: claim the key, run the pass in a local folder, pack, publish."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from warmstart.errors import AccessDenied, NoSpaceError, TemporaryError, UsageError, WarmstartError
+from warmstart.workflow.stopping import DeadlineExceeded, Stop
+
+if TYPE_CHECKING:
+    from warmstart.archive import Packed
+    from warmstart.compiler.report import CompileReport
+    from warmstart.settings import Settings
+    from warmstart.store import Claim, Claims, Found, Store
+    from warmstart.workflow.resolve import Target
+
+LOG = logging.getLogger("warmstart.compile")
+
+_HEARTBEATS_PER_TTL = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Made:
+    """What a compile left: its report, and the packed entry; None where there was nothing to compile."""
+
+    report: CompileReport
+    packed: Packed | None
+
+
+class Turn:
+    """What waiting for one's turn came to: an entry that another has published, or the right to compile."""
+
+    def __init__(self, found: Found | None, claim: Claim | None) -> None:
+        self.found = found
+        self.claim = claim
+
+
+def take_turn(settings: Settings, store: Store, key: str, stop: Stop) -> Turn:
+    """Claim `key`, or wait for the one who holds it. Without claims, or where none may be made, everyone compiles.
+
+    Raises TemporaryError where another still compiles at the deadline.
+    """
+    claims = _claims(settings, store)
+    if claims is None:
+        return Turn(None, None)
+    owner = f"{settings.pod_name or socket.gethostname()}-{os.getpid()}"
+
+    def claim() -> Claim | None:
+        return claims.claim(key, owner, settings.claim_ttl)
+
+    try:
+        won = store.wait_for(key, time.monotonic() + min(stop.remaining(), _A_YEAR), claim)
+    except AccessDenied as error:
+        LOG.warning("claims cannot be made, so others may compile the same: %s", error)
+        return Turn(None, None)
+    if won is None:
+        raise TemporaryError(f"another still compiles key {key[:12]} at the deadline", hint="give WARMSTART_DEADLINE more time")
+    return Turn(None, won) if hasattr(won, "heartbeat") else Turn(won, None)  # type: ignore[arg-type]
+
+
+_A_YEAR = 365 * 86400.0
+
+
+def _claims(settings: Settings, store: Store) -> Claims | None:
+    if settings.claims == "off":
+        return None
+    if settings.claims == "store":
+        return store
+    if not settings.pod_namespace:
+        raise UsageError("claims by Lease need a namespace", hint="set WARMSTART_POD_NAMESPACE from metadata.namespace")
+    from warmstart.cluster.api import connect
+    from warmstart.cluster.leases import LeaseClaims
+
+    return LeaseClaims(connect(), settings.pod_namespace)
+
+
+@contextlib.contextmanager
+def held(claim: Claim | None, ttl: float) -> Iterator[None]:
+    """Keep a claim alive while the body runs, and let go of it whatever happens."""
+    if claim is None:
+        yield
+        return
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(ttl / _HEARTBEATS_PER_TTL):
+            try:
+                if not claim.heartbeat():
+                    LOG.warning("another has taken over the claim on key %s; going on, publishing stays safe", claim.key[:12])
+                    return
+            except WarmstartError as error:
+                LOG.warning("cannot renew the claim on key %s: %s", claim.key[:12], error)
+
+    thread = threading.Thread(target=beat, name="claim", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        with contextlib.suppress(WarmstartError):
+            claim.release()
+
+
+@contextlib.contextmanager
+def work_folder(settings: Settings) -> Iterator[Path]:
+    """Make a folder on local disk for one compile, and remove it whatever happens.
+
+    Raises NoSpaceError or UsageError where it cannot be made.
+    """
+    try:
+        if settings.work_dir is not None:
+            settings.work_dir.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="warmstart-", dir=settings.work_dir))
+    except OSError as error:
+        where = settings.work_dir or tempfile.gettempdir()
+        kind = NoSpaceError if error.errno in {28, 122} else UsageError
+        raise kind(
+            f"cannot work in {where}: {error.strerror or error}", hint="set WARMSTART_WORK_DIR to a folder with room"
+        ) from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def compile_into(target: Target, settings: Settings, stop: Stop, folder: Path) -> Made:
+    """Run the pass for `target` with a cache root below `folder`, and pack what it left.
+
+    Raises CompileError, UsageError, NoSpaceError; DeadlineExceeded where the pass was stopped by its deadline.
+    """
+    from warmstart.archive import Compiled, pack
+
+    root = folder / "cache"
+    report = run_pass(target, settings, stop, root)
+    if report.outcome == "nothing-to-compile":
+        return Made(report, None)
+    facts = Compiled(
+        model=target.request.model,
+        gpu=target.gpu.name,
+        vllm=report.vllm,
+        torch=report.torch,
+        aot_keys=report.aot_keys,
+        outcome=report.outcome,
+        ranks=len(report.ranks),
+        modules=report.modules,
+        graphs=report.graphs,
+        counters={"compile_milliseconds": round(report.seconds * 1000), "gpu_memory_bytes": report.gpu_memory_bytes},
+    )
+    packed = pack(root, folder / "layers", key=target.key, factors=target.identity.factors, facts=facts)
+    return Made(report, packed)
+
+
+def run_pass(target: Target, settings: Settings, stop: Stop, root: Path) -> CompileReport:
+    """Run the compile pass for `target` into the cache root `root`."""
+    from warmstart import compiler
+
+    request = compiler.CompileRequest(
+        model=target.request.model,
+        args=target.request.args,
+        env=target.environ,
+        gpu=target.gpu,
+        cache_root=root,
+        model_files=settings.model_files,
+        jobs=settings.jobs,
+        deadline_seconds=0.0 if stop.remaining() == float("inf") else stop.remaining(),
+    )
+    report = start(request, on_event, stop)
+    if stop():
+        raise DeadlineExceeded("the deadline passed while compiling")
+    return report
+
+
+def start(request: Any, event: Callable[..., None], stop: Stop) -> CompileReport:
+    """Call the compiler: the one seam that the tests of this room replace."""
+    from warmstart import compiler
+
+    run: Any = compiler.run_pass  # type: ignore[attr-defined]
+    report: CompileReport = run(request, event, stop=stop)
+    return report
+
+
+def on_event(event: Any) -> None:
+    """Log what the pass tells."""
+    LOG.info("compile: %s", event, extra={"event": event})

@@ -1,0 +1,163 @@
+"""Entries of the store: open it, look one up, install it, publish one. What `run`, `precompile`, `pull` and `push` share."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from warmstart.errors import EntryInvalid, UsageError, WarmstartError
+
+if TYPE_CHECKING:
+    from warmstart.archive import Installed, Manifest, Packed
+    from warmstart.report import Result
+    from warmstart.settings import Settings
+    from warmstart.store import Published, Store
+    from warmstart.workflow.resolve import Target
+
+LOG = logging.getLogger("warmstart.store")
+
+IDENTITY_FILE = ".warmstart/identity-{key}.json"
+
+
+def open_from(settings: Settings, notices: list[str]) -> Store:
+    """Open the store that the settings name; what it has to say is logged and kept in `notices`.
+
+    Raises UsageError where none is named, or where signatures are asked for and no key is trusted.
+    """
+    from warmstart.store import StoreOptions, open_store
+
+    if not settings.store:
+        raise UsageError(
+            "no store is given", hint="give --store or WARMSTART_STORE: a folder, or a URL such as s3://bucket/prefix"
+        )
+    if settings.require_signature and not settings.trusted_keys:
+        raise UsageError("signatures are required, but no key is trusted", hint="give --trusted-keys or WARMSTART_TRUSTED_KEYS")
+
+    def notice(text: str) -> None:
+        LOG.info("%s", text)
+        notices.append(text)
+
+    options = StoreOptions(
+        trusted_keys=settings.trusted_keys,
+        signing_key=settings.signing_key,
+        require_signature=settings.require_signature,
+        storage=settings.store_options,
+        notice=notice,
+    )
+    return open_store(settings.store, options)
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """An entry that was looked up and is installed."""
+
+    manifest: Manifest
+    installed: Installed
+
+
+def install_from(store: Store, key: str, root: Path) -> Entry:
+    """Install the entry of `key`; where it cannot be used, the next one kept beside it.
+
+    Raises EntryNotFound, EntryInvalid, EntryNotTrusted (nothing has been placed), and what reading and writing raise.
+    """
+    from warmstart.archive import install, parse_manifest
+
+    first: EntryInvalid | None = None
+    for found in store.candidates(key):
+        try:
+            manifest = parse_manifest(found.manifest, key=key)
+            check_factors(manifest)
+            return Entry(manifest, install(manifest, store.fetch, root))
+        except EntryInvalid as error:
+            LOG.warning("entry %s of key %s cannot be used: %s", found.name, key[:12], error)
+            first = first or error
+    if first is None:
+        raise EntryInvalid(f"the store yields no entry for key {key[:12]}")
+    raise first
+
+
+def check_factors(manifest: Manifest) -> None:
+    """Raise EntryInvalid where an entry's factors are not those of its key: it was made for something else."""
+    from warmstart.identity import Identity
+
+    Identity.from_factors(manifest.factors, manifest.key)
+
+
+def remember_identity(root: Path, key: str, factors: Mapping[str, Any]) -> None:
+    """Keep the factors beside the installed cache, so that `verify` and `explain` work there without the store."""
+    path = root / IDENTITY_FILE.format(key=key)
+    try:
+        if not path.exists():
+            path.write_text(json.dumps({"key": key, "factors": factors}), encoding="utf-8")
+    except OSError as error:
+        LOG.debug("cannot write %s: %s", path, error)
+
+
+def publish_to(store: Store, packed: Packed) -> Published:
+    """Publish what was packed."""
+    from warmstart.store import LayerFile
+
+    layers = [LayerFile(layer.path, layer.layer.digest, layer.layer.size) for layer in packed.layers]
+    return store.publish(packed.manifest.key, packed.document, layers)
+
+
+def published_warning(published: Published) -> str:
+    """Return what is worth a warning about a publication, empty where nothing is."""
+    if published.outcome == "beside":
+        return f"another result for this key was there first; this one is kept beside it as {published.name}"
+    return ""
+
+
+def touch(store: Store, key: str) -> None:
+    """Record the use of an entry; not being allowed to is no reason to fail."""
+    try:
+        store.touch(key)
+    except WarmstartError as error:
+        LOG.debug("cannot record the use of %s: %s", key[:12], error)
+
+
+def with_entry(result: Result, manifest: Manifest) -> Result:
+    """Return a result with what the manifest says of the entry."""
+    compiled = manifest.compiled
+    return dataclasses.replace(
+        result,
+        model=compiled.model,
+        request_key=manifest.key,
+        gpu=compiled.gpu,
+        vllm=compiled.vllm,
+        aot_keys=compiled.aot_keys,
+        modules=compiled.modules,
+        graphs=compiled.graphs,
+        ranks=compiled.ranks,
+        raw_bytes=manifest.raw_bytes,
+        stored_bytes=sum(layer.size for layer in manifest.layers) + len(manifest.encode()),
+    )
+
+
+def with_target(result: Result, target: Target) -> Result:
+    """Return a result with what is known of the target."""
+    return dataclasses.replace(
+        result,
+        model=target.request.model,
+        request_key=target.key,
+        gpu=target.gpu.name,
+        vllm=target.vllm,
+        warnings=(*result.warnings, *target.warnings),
+    )
+
+
+def local_fetch(packed: Packed) -> Any:
+    """Return what yields a packed layer's bytes from its file (archive.Fetch)."""
+    files = {layer.layer.digest: layer.path for layer in packed.layers}
+
+    def fetch(digest: str, size: int) -> Iterator[bytes]:
+        del size
+        with files[digest].open("rb") as file:
+            while chunk := file.read(1 << 20):
+                yield chunk
+
+    return fetch
