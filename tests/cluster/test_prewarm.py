@@ -268,7 +268,9 @@ def test_what_the_store_has_needs_no_job(kubeconfig: Path, admin: Api, namespace
 
 
 def test_a_store_that_does_not_answer_makes_no_jobs(kubeconfig: Path, admin: Api, namespace: str, tmp_path: Path) -> None:
-    settings, config = _with_store(tmp_path, namespace, storage={"endpoint_url": "http://127.0.0.1:1", "key": "k", "secret": "s"})
+    settings, config = _with_store(
+        tmp_path, namespace, storage={"endpoint_url": "http://127.0.0.1:1", "key": "k", "secret": "s"}
+    )
     _deploy(admin, namespace, "qwen3")
     (target,) = prewarm.main(
         dataclasses.replace(settings, store="s3://bucket/cache"), Stop(), kubeconfig=kubeconfig, config=config
@@ -368,7 +370,7 @@ def _config(folder: Path, namespace: str, **fields: Any) -> Path:
 
 
 def _with_store(folder: Path, namespace: str, storage: Any = None) -> tuple[Settings, Path]:
-    """Return settings and a configuration with which keys can be computed here: code fingerprint and model files are at hand."""
+    """Return settings and a configuration with which keys can be computed: code fingerprint and model files are at hand."""
     code = identity.fingerprint()
     (folder / "code.json").write_text(json.dumps({"code": dict(code.packages), "python": dict(code.python)}))
     model = folder / "models" / "Qwen" / "Qwen3-0.6B"
