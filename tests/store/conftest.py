@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests import servers
 from tests.store.cache import KEY, facts, make_cache
+
 from warmstart.archive import Packed, pack
 from warmstart.store import LayerFile, Store, StoreOptions, open_store
 from warmstart.store.backend import Backend
@@ -71,13 +71,13 @@ def make_place(name: str, request: pytest.FixtureRequest) -> Place:
 
 @pytest.fixture(params=PLACES)
 def place(request: pytest.FixtureRequest) -> Place:
-    """Every place in turn."""
+    """Give every place in turn."""
     return make_place(request.param, request)
 
 
 @pytest.fixture
 def folder(request: pytest.FixtureRequest) -> Place:
-    """A folder, for what does not depend on the place."""
+    """Give a folder, for what does not depend on the place."""
     return make_place("folder", request)
 
 
@@ -105,11 +105,11 @@ def make_entry(folder: Path, *, seed: int = 1, key: str = KEY, vllm: str = "0.33
 
 @pytest.fixture(scope="session")
 def entry(tmp_path_factory: pytest.TempPathFactory) -> Entry:
-    """An entry of two ranks: three layers."""
+    """Pack an entry of two ranks: three layers."""
     return make_entry(tmp_path_factory.mktemp("entry"))
 
 
 @pytest.fixture(scope="session")
 def rival(tmp_path_factory: pytest.TempPathFactory) -> Entry:
-    """Another result for the same key."""
+    """Pack another result for the same key."""
     return make_entry(tmp_path_factory.mktemp("rival"), seed=2)

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-
 from tests.store.conftest import Place
+
 from warmstart.errors import EntryInvalid
 from warmstart.store.backend import ObjectMissing
 from warmstart.store.ranged import PART

@@ -199,16 +199,20 @@ class Store:
         """Check the marker: False for a prefix with nothing in it; UsageError for one with other data."""
         if self._recognised:
             return True
-        try:
-            marker = msgspec.json.decode(self._backend.get(names.MARKER, _MARKER_LIMIT), type=_Marker)
-        except ObjectMissing as error:
+        stored = self._marker()
+        if stored is None:
             stray = next(iter(self._backend.objects("")), None)
             if stray is None:
                 return False
-            raise UsageError(
-                f"{self.url} is not a warmstart store: it has no {names.MARKER}, but other data ({shorten(stray.name, 80)})",
-                hint="choose an empty prefix or folder",
-            ) from error
+            # The marker is written before anything else: where there is a store now, there is one by now.
+            stored = self._marker()
+            if stored is None:
+                raise UsageError(
+                    f"{self.url} is not a warmstart store: no {names.MARKER}, but other data ({shorten(stray.name, 80)})",
+                    hint="choose an empty prefix or folder",
+                )
+        try:
+            marker = msgspec.json.decode(stored, type=_Marker)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise EntryInvalid(f"{self.url}/{names.MARKER} is not readable: {shorten(error)}") from error
         if marker.format > names.STORE_FORMAT:
@@ -220,6 +224,12 @@ class Store:
             raise EntryInvalid(f"{self.url} has store format {marker.format}, which does not exist")
         self._recognised = True
         return True
+
+    def _marker(self) -> bytes | None:
+        try:
+            return self._backend.get(names.MARKER, _MARKER_LIMIT)
+        except ObjectMissing:
+            return None
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
