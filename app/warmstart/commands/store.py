@@ -36,9 +36,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     limits.add_argument("--older-than", metavar="TIME", help="remove entries not used for longer than this (30d)")
     limits.add_argument("--keep", metavar="N", help="keep at most the N entries used last")
     limits.add_argument("--max-bytes", metavar="SIZE", help="remove the entries used longest ago until the store fits (500GB)")
-    limits.add_argument(
-        "--keep-vllm", metavar="VERSION", action="append", help="remove entries of other vLLM versions; may be repeated"
-    )
+    limits.add_argument("--vllm", metavar="PATTERN", action="append", help="remove entries of these vLLM versions (0.32.*)")
+    limits.add_argument("--grace", metavar="TIME", help="touch nothing younger than this; a publish may be in progress (1d)")
     limits.add_argument("--execute", action="store_true", help="remove; without it gc only says what it would remove")
 
 

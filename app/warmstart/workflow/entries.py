@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("warmstart.store")
 
-IDENTITY_FILE = ".warmstart/identity-{key}.json"
+MANIFEST_FILE = ".warmstart/manifest-{key}.json"
 
 
 def open_from(settings: Settings, notices: list[str]) -> Store:
@@ -87,14 +87,26 @@ def check_factors(manifest: Manifest) -> None:
     Identity.from_factors(manifest.factors, manifest.key)
 
 
-def remember_identity(root: Path, key: str, factors: Mapping[str, Any]) -> None:
-    """Keep the factors beside the installed cache, so that `verify` and `explain` work there without the store."""
-    path = root / IDENTITY_FILE.format(key=key)
+def remember(root: Path, manifest: Manifest) -> None:
+    """Keep the manifest beside the installed cache, so that `verify`, `explain` and a restart work without the store."""
+    path = root / MANIFEST_FILE.format(key=manifest.key)
     try:
         if not path.exists():
-            path.write_text(json.dumps({"key": key, "factors": factors}), encoding="utf-8")
+            part = path.with_suffix(f".{os.getpid()}")
+            part.write_bytes(manifest.encode())
+            part.replace(path)
     except OSError as error:
         LOG.debug("cannot write %s: %s", path, error)
+
+
+def remembered(root: Path, key: str) -> Manifest | None:
+    """Return the manifest of what was installed, None where it was not kept."""
+    from warmstart.archive import parse_manifest
+
+    try:
+        return parse_manifest((root / MANIFEST_FILE.format(key=key)).read_bytes(), key=key)
+    except (OSError, EntryInvalid):
+        return None
 
 
 def publish_to(store: Store, packed: Packed) -> Published:

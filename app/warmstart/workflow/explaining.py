@@ -82,7 +82,7 @@ def folder_side(folder: Path) -> Side:
     written = sorted(folder.rglob(FACTORS_FILE), key=lambda path: path.stat().st_mtime_ns)
     if written:
         return _file_side(written[-1])
-    installed = sorted(folder.glob(entries.IDENTITY_FILE.format(key="*")), key=lambda path: path.stat().st_mtime_ns)
+    installed = sorted(folder.glob(entries.MANIFEST_FILE.format(key="*")), key=lambda path: path.stat().st_mtime_ns)
     if installed:
         return _file_side(installed[-1])
     raise UsageError(f"{folder} holds no {FACTORS_FILE} and nothing that warmstart installed", hint=f"give {_KINDS}")

@@ -108,8 +108,9 @@ def _installed(root: Path, key: str, progress: Progress) -> Result | None:
     there = find_installed(root, key)
     if there is None:
         return None
-    ranks = len({path.name for path in root.glob("torch_compile_cache/torch_aot_compile/*/rank_*")})
-    progress.update(aot_keys=there.aot_keys, raw_bytes=there.raw_bytes, ranks=ranks)
+    progress.update(aot_keys=there.aot_keys, raw_bytes=there.raw_bytes)
+    if manifest := entries.remembered(root, key):
+        progress.result = entries.with_entry(progress.result, manifest)
     return progress.end("hit", "already installed")
 
 
@@ -122,7 +123,7 @@ def _from_store(store: Store, target: Target, root: Path, progress: Progress) ->
     except EntryInvalid as error:
         progress.warn(f"the entry in the store cannot be used: {error}")
         return None
-    entries.remember_identity(root, target.key, target.identity.factors)
+    entries.remember(root, entry.manifest)
     entries.touch(store, target.key)
     progress.result = entries.with_entry(progress.result, entry.manifest)
     return progress.end("hit", "already installed" if entry.installed.already else "")
@@ -139,7 +140,7 @@ def _compile(settings: Settings, store: Store, target: Target, root: Path, stop:
         progress.update(compile_seconds=made.report.seconds, gpu_memory_bytes=made.report.gpu_memory_bytes)
         if made.packed is None:
             return progress.end("nothing-to-compile", made.report.reason)
-        _install_own(made.packed, target, root)
+        _install_own(made.packed, root)
         progress.result = entries.with_entry(progress.result, made.packed.manifest)
         try:
             progress.warn(entries.published_warning(entries.publish_to(store, made.packed)))
@@ -149,8 +150,8 @@ def _compile(settings: Settings, store: Store, target: Target, root: Path, stop:
     return progress.end("compiled")
 
 
-def _install_own(packed: Packed, target: Target, root: Path) -> None:
+def _install_own(packed: Packed, root: Path) -> None:
     from warmstart.archive import install
 
     install(packed.manifest, entries.local_fetch(packed), root)
-    entries.remember_identity(root, target.key, target.identity.factors)
+    entries.remember(root, packed.manifest)

@@ -39,7 +39,7 @@ def pull(settings: Settings, stop: Stop, key: str | None) -> Result:
         full, root = target.key, resolve.cache_root(settings, target.environ)
         progress.result = entries.with_target(progress.result, target)
     entry = entries.install_from(store, full, root)
-    entries.remember_identity(root, full, entry.manifest.factors)
+    entries.remember(root, entry.manifest)
     entries.touch(store, full)
     progress.result = entries.with_entry(progress.result, entry.manifest)
     progress.update(cache_root=str(root))

@@ -102,7 +102,7 @@ def why(root: Path, install: Install, log: ServerLog | None) -> list[Difference]
     from warmstart.settings import Settings
     from warmstart.workflow.explaining import FACTORS_FILE, folder_side, side
 
-    path = root / entries.IDENTITY_FILE.format(key=install.key)
+    path = root / entries.MANIFEST_FILE.format(key=install.key)
     try:
         ours = side(Settings(), str(path)).factors
         if log is not None and (document := log.document()):
