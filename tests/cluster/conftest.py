@@ -6,6 +6,7 @@ for the admission policy) and make and delete their own namespaces in it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import time
@@ -55,11 +56,26 @@ def admin(kubeconfig: Path) -> Iterator[Api]:
 @pytest.fixture
 def namespace(admin: Api) -> Iterator[str]:
     """Yield a namespace of the test's own, ready for pods."""
+    with _namespace(admin) as name:
+        yield name
+
+
+@pytest.fixture(scope="module")
+def module_namespace(admin: Api) -> Iterator[str]:
+    """Yield a namespace that the tests of one file share."""
+    with _namespace(admin) as name:
+        yield name
+
+
+@contextlib.contextmanager
+def _namespace(admin: Api) -> Iterator[str]:
     name = f"test-{uuid.uuid4().hex[:8]}"
     admin.create(NAMESPACES, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     eventually(lambda: admin.get(SERVICE_ACCOUNTS, name, "default"))
-    yield name
-    admin.delete(NAMESPACES, "", name)
+    try:
+        yield name
+    finally:
+        admin.delete(NAMESPACES, "", name)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,17 +35,14 @@ SERVER: Object = {
 
 
 @pytest.fixture(scope="module")
-def injecting(admin: Api, kubeconfig: Path) -> Iterator[str]:
+def injecting(admin: Api, kubeconfig: Path, module_namespace: str) -> Iterator[str]:
     """Yield a namespace in which the chart is installed with injection, once the policy is in force."""
-    namespace = f"inject-{uuid.uuid4().hex[:6]}"
-    admin.create(NAMESPACES, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
-    eventually(lambda: admin.get(SERVICE_ACCOUNTS, namespace, "default"))
+    namespace = module_namespace
     release = Release(kubeconfig, namespace, name=namespace)
     release.install({"store": {"url": "s3://bucket/cache"}, "injection": {"enabled": True}})
     eventually(lambda: _inits(_create(admin, namespace, dry_run=True)))
     yield namespace
     release.uninstall()
-    admin.delete(NAMESPACES, "", namespace)
 
 
 def test_an_opted_in_pod_gets_the_init_container_once(injecting: str, admin: Api) -> None:
