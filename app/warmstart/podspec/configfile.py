@@ -12,6 +12,7 @@ from warmstart.podspec import options
 from warmstart.podspec.documents import MAX_CHARACTERS, yaml_documents
 from warmstart.podspec.objects import Objects
 from warmstart.podspec.plain import Plain, mapping, mappings, text
+from warmstart.podspec.unknowns import refuse_marks
 from warmstart.podspec.workloads import PodTemplate
 
 
@@ -144,6 +145,7 @@ def _options(content: str, path: str, *, serve: bool, version: str) -> list[str]
     """Return a config file's options as words."""
     if path.rsplit(".", 1)[-1] not in ("yaml", "yml"):
         raise SpecError(f"--config {shorten(path, 120)}: vLLM reads only .yaml and .yml files")
+    refuse_marks(content, f"--config {path}")
     documents = yaml_documents(content, f"--config {path}", strict=False)
     if len(documents) != 1 or not isinstance(documents[0], dict):
         raise SpecError(f"--config {shorten(path, 120)} is not one mapping of options")

@@ -16,6 +16,7 @@ MAX_CHARACTERS = 4_000_000
 """etcd holds no object over 1.5 MB; a rendered chart is rarely over 1 MB."""
 MAX_DEPTH = 100
 MAX_NODES = 300_000
+_LONGEST_NAME = 253
 
 
 def read(text: str, source: str) -> list[Plain]:
@@ -41,7 +42,7 @@ def _collect(document: object, where: str, objects: list[Plain]) -> None:
     if not isinstance(document, dict):
         raise SpecError(f"{where} is {kind(document)}, not a Kubernetes object")
     for key in ("apiVersion", "kind"):
-        if not isinstance(document.get(key), str) or not document[key]:
+        if not isinstance(document.get(key), str) or not 0 < len(document[key]) <= _LONGEST_NAME:
             raise SpecError(f"{where} is not a Kubernetes object: it has no {key}")
     items = document.get("items")
     if document["kind"].endswith("List") and items is not None:

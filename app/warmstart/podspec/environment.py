@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from warmstart.errors import SpecError
+from warmstart.errors import SpecError, shorten
 from warmstart.podspec.compile_env import changes_compilation
 from warmstart.podspec.kubelet import expand
 from warmstart.podspec.objects import Objects
@@ -25,7 +25,7 @@ class Environment:
 
     variables: dict[str, str]
     unknowns: Unknowns
-    notes: list[Unresolved] = dataclasses.field(default_factory=list)
+    notes: dict[Unresolved, None] = dataclasses.field(default_factory=dict)
 
     def copy(self) -> Environment:
         """Return a copy whose variables can change on their own; notes and marks are shared."""
@@ -33,9 +33,7 @@ class Environment:
 
     def note(self, what: str, why: str, *, compiles: bool) -> None:
         """Add a note, once."""
-        found = Unresolved(what, why, compiles)
-        if found not in self.notes:
-            self.notes.append(found)
+        self.notes[Unresolved(shorten(what, 200), shorten(why), compiles)] = None
 
     def literal(self) -> dict[str, str]:
         """Return the variables whose values are known, and note those that are not."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from warmstart.gpus.catalog import Catalog
 
 _OFFICIAL_IMAGE = "vllm-openai"
+_MOST_WORDS = 5000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +62,8 @@ def load(
     version without a table of options.
     """
     refuse_marks(text, source)
+    for name, value in (env or {}).items():
+        refuse_marks(value, f"the variable {name} of this environment")
     stream = documents.read(text, source)
     objects = Objects(stream)
     pods = [pod for document in stream for pod in pod_templates(document)]
@@ -90,7 +93,8 @@ def _no_pods(stream: Sequence[Plain], source: str) -> SpecError:
 
 
 def _no_server(pods: Sequence[PodTemplate], source: str, wanted: str | None) -> SpecError:
-    names = ", ".join(f"{shorten(name, 60)} ({shorten(image, 80)})" for pod in pods for name, image, _, _ in _containers(pod))
+    containers = [f"{shorten(name, 60)} ({shorten(image, 80)})" for pod in pods for name, image, _, _ in _containers(pod)]
+    names = shorten(", ".join(containers), 300)
     if wanted is not None:
         return SpecError(f"{source} has no container named {shorten(wanted, 60)}", hint=f"its containers: {names}")
     return SpecError(
@@ -106,7 +110,7 @@ def _containers(pod: PodTemplate) -> Iterator[tuple[str, str, Plain, str]]:
             if key == "initContainers" and container.get("restartPolicy") != "Always":
                 continue
             where = f"{pod.where}.{key}[{position}]"
-            name = text(container, "name", where) or str(position)
+            name = shorten(text(container, "name", where) or str(position), 63)
             yield name, text(container, "image", where), container, f"{pod.workload} container {name!r}"
 
 
@@ -130,7 +134,7 @@ def _server(
         elif wanted is not None:
             failures.append(SpecError(f"{where} does not run vLLM", hint="its command must be one that starts a vLLM server"))
     if len(found) > 1:
-        names = ", ".join(server.name for server in found)
+        names = shorten(", ".join(server.name for server in found), 300)
         raise SpecError(f"{pod.workload} has several vLLM containers: {names}", hint="name one with --container")
     return found[0] if found else None
 
@@ -145,6 +149,8 @@ def _invocation(
     if command and not mentions_vllm([*command, *args, repository]):
         return None
     surroundings = environment.resolve(container, pod, objects, own, where)
+    if len(command) + len(args) > _MOST_WORDS:
+        raise SpecError(f"{where} has more than {_MOST_WORDS} words of command and args")
     words = [kubelet.expand(word, surroundings.variables) for word in (*command, *args)]
     if command:
         return interpret(words, surroundings)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from warmstart.errors import SpecError
 from warmstart.podspec.plain import Plain, mapping, strings, text
+from warmstart.podspec.unknowns import refuse_marks
 
 
 class Objects:
@@ -17,16 +18,17 @@ class Objects:
     """
 
     def __init__(self, documents: Sequence[Plain]) -> None:
-        self._documents = documents
+        self._found: dict[tuple[str, str], list[tuple[str, Plain]]] = {}
+        for document in documents:
+            kind = text(document, "kind", "object")
+            metadata = mapping(document, "metadata", kind)
+            name = text(metadata, "name", f"{kind}.metadata")
+            self._found.setdefault((kind, name), []).append((text(metadata, "namespace", f"{kind}.metadata"), document))
 
     def find(self, kind: str, namespace: str, name: str) -> Plain | None:
         """Return the object of that kind and name, None where the stream does not hold it."""
-        for document in self._documents:
-            if document["kind"] != kind:
-                continue
-            metadata = mapping(document, "metadata", kind)
-            theirs = text(metadata, "namespace", f"{kind}.metadata")
-            if text(metadata, "name", f"{kind}.metadata") == name and (not theirs or not namespace or theirs == namespace):
+        for theirs, document in self._found.get((kind, name), ()):
+            if not theirs or not namespace or theirs == namespace:
                 return document
         return None
 
@@ -47,6 +49,8 @@ class Objects:
 
 def _decode(value: str, where: str) -> str:
     try:
-        return base64.b64decode(value, validate=True).decode()
+        decoded = base64.b64decode(value, validate=True).decode()
     except (binascii.Error, ValueError):
         raise SpecError(f"{where} is not base64 of text") from None
+    refuse_marks(decoded, where)
+    return decoded

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import argparse
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -23,6 +24,10 @@ from warmstart.podspec.spelling import folded
 DEFAULT_VERSION = "0.33.0"
 VERSIONS = (DEFAULT_VERSION,)
 
+_OPEN_VALUE = re.compile("[$`\ue000]")
+"""In a value that is not known here: the spec's own spelling of it, or a mark of `unknowns`."""
+
+_MOST_WORDS = 5000
 JSON = Any
 """A JSON value: None, bool, int, float, str, list or dict of those."""
 
@@ -99,8 +104,6 @@ def _parser(version: str) -> _Parser:
             kwargs |= {"action": option.action, "type": _reader(option)}
             if option.nargs is not None:
                 kwargs["nargs"] = option.nargs
-            if option.choices is not None:
-                kwargs["choices"] = option.choices
             if option.const is not None:
                 kwargs["const"] = option.const
         parser.add_argument(*option.strings, **kwargs)
@@ -110,23 +113,26 @@ def _parser(version: str) -> _Parser:
 def _reader(option: Option) -> Callable[[str], Any]:
     """Return the function that turns one word into a value; it is named for argparse's messages."""
     read = values.READERS[option.type]
-    neutral = option.dest in NEUTRAL
 
     def reader(text: str) -> Any:
-        if option.optional and text in ("", "None"):
-            return None
         try:
-            return read(text)
+            value = None if option.optional and text in ("", "None") else read(text)
         except (ValueError, RecursionError) as error:
-            if neutral and "$" in text:
-                return text  # a value that only the running pod knows, in an option that no artifact depends on
+            if _OPEN_VALUE.search(text):
+                return text  # a value that only the running pod knows; vLLM would refuse this spelling of it
             raise argparse.ArgumentTypeError(f"{shorten(text, 60)!r} is no {values.NAMES[option.type]}") from error
+        if option.choices is None or value in option.choices or _OPEN_VALUE.search(text):
+            return value
+        listed = ", ".join(str(choice) for choice in option.choices if choice is not None)
+        raise argparse.ArgumentTypeError(f"{shorten(text, 60)!r} is none of {listed}")
 
     return reader
 
 
 def _parse(args: Sequence[str], version: str) -> tuple[dict[str, Any], list[str]]:
     """Return the options that were given, by destination, and the words that belong to none. Raises SpecError."""
+    if len(args) > _MOST_WORDS:
+        raise SpecError(f"vLLM is given {len(args)} words, more than {_MOST_WORDS}")
     namespace, rest = _parser(version).parse_known_args(folded(args))
     unknown = next((word for word in rest if word.startswith("-") and word != "-"), None)
     if unknown is not None:
@@ -155,7 +161,7 @@ def split(args: Sequence[str], version: str = DEFAULT_VERSION, *, serve: bool = 
 
     Raises SpecError: unknown option, value of the wrong type, option without value, more than one positional.
     """
-    given, rest = _parse(args, version)
+    _, rest = _parse(args, version)
     positional = _only(rest)
     kept, named = _without_model(args)
     if positional is None:
@@ -165,8 +171,7 @@ def split(args: Sequence[str], version: str = DEFAULT_VERSION, *, serve: bool = 
             f"the module vllm.entrypoints.openai.api_server ignores the positional model {shorten(positional, 80)!r}",
             hint="name the model with --model, or start `vllm serve`",
         )
-    given.pop("model", None)
-    return Split(positional if serve else named[-1], _without_positional(kept, positional, given, version))
+    return Split(positional if serve else named[-1], _without_positional(kept, positional, version))
 
 
 def _only(words: Sequence[str]) -> str | None:
@@ -193,20 +198,15 @@ def _without_model(args: Sequence[str]) -> tuple[list[str], list[str]]:
     return kept, named
 
 
-def _without_positional(args: list[str], positional: str, given: Mapping[str, Any], version: str) -> tuple[str, ...]:
-    """Return the list without the positional, wherever that stands: the one word whose removal changes no option."""
-    for i, word in enumerate(args):
-        shorter = args[:i] + args[i + 1 :]
-        if word == positional and _reads_as(shorter, given, version):
-            return tuple(shorter)
+def _without_positional(args: list[str], positional: str, version: str) -> tuple[str, ...]:
+    """Return the list without the positional, wherever that stands: it may also be some option's value."""
+    # A value that is not known fits every option, so that the parser can be asked where each copy of the word goes.
+    marked = [f"\ue000{i}\ue001" if word == positional and args[i - 1 : i] != ["-O"] else word for i, word in enumerate(args)]
+    _, rest = _parse(marked, version)
+    if len(rest) == 1 and rest[0] in marked:
+        spot = marked.index(rest[0])
+        return (*args[:spot], *args[spot + 1 :])
     raise SpecError(f"the model {shorten(positional, 80)!r} cannot be told from the options", hint="name it first")
-
-
-def _reads_as(args: Sequence[str], wanted: Mapping[str, Any], version: str) -> bool:
-    try:
-        return _parse(args, version) == (dict(wanted), [])
-    except SpecError:
-        return False
 
 
 def canonical(args: Sequence[str], version: str = DEFAULT_VERSION) -> dict[str, JSON]:

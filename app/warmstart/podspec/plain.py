@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from warmstart.errors import SpecError
+from warmstart.errors import SpecError, shorten
 
 Plain = Mapping[str, object]
 """A mapping out of YAML or JSON; `documents.read` has seen to it that every key is text."""
@@ -81,4 +81,4 @@ def first(parent: Plain, keys: Sequence[str]) -> str | None:
 
 def _refuse(where: str, key: str, wanted: str, found: object) -> NoReturn:
     hint = "put it in quotes" if wanted == "text" and isinstance(found, (bool, int, float)) else ""
-    raise SpecError(f"{where}.{key} must be {wanted}, not {kind(found)}", hint=hint)
+    raise SpecError(f"{where}.{shorten(key, 80)} must be {wanted}, not {kind(found)}", hint=hint)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from warmstart.podspec.environment import Environment
+from warmstart.podspec.kubelet import LONGEST
 from warmstart.podspec.shell_syntax import Command, Literal, NeedsShell, Opaque, Variable, Word
 
 # Set by the kernel, the container runtime or the image in every container: not set in the spec does not mean empty.
@@ -53,14 +54,14 @@ def words(command: Command, scope: Scope) -> list[str]:
 
 def value(word: Word, scope: Scope) -> str:
     """Return what an assignment's right side comes to: expanded, not split."""
-    return "".join(" " if segment is None else segment.text for segment in _segments(word, scope))
+    return "".join(" " if segment is None else segment.text for segment in _bounded(word, scope))
 
 
 def fields(word: Word, scope: Scope) -> list[str]:
     """Return the fields that one word comes to: none, one, or several."""
     done: list[str] = []
     current: str | None = None
-    for segment in _segments(word, scope):
+    for segment in _bounded(word, scope):
         if segment is not None and not segment.splits:
             current = (current or "") + segment.text
             continue
@@ -78,6 +79,15 @@ class _Segment(NamedTuple):
 
     text: str
     splits: bool
+
+
+def _bounded(word: Word, scope: Scope) -> Iterator[_Segment | None]:
+    length = 0
+    for segment in _segments(word, scope):
+        length += 1 if segment is None else len(segment.text)
+        if length > LONGEST:
+            raise NeedsShell(f"a word of more than {LONGEST} characters")
+        yield segment
 
 
 def _segments(word: Word, scope: Scope) -> Iterator[_Segment | None]:

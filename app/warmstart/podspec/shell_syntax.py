@@ -17,10 +17,14 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _REDIRECTION = re.compile(r"(?:[0-9]*(?:>>|>\||>&|<&|<>|>|<)|&>>|&>)")
 _OPERATION = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#])(:?[-+?=])(.*)", re.DOTALL)
-_BRACKETS = re.compile(r"\[[^\s\]]+\]")
+_BRACKETS = re.compile(r"\[[^\s\]]{1,99}\]")
 _BARE = re.compile(r"[^ \t\n;&|<>()'\"\\$`*?\[~]*")
 _INSIDE = re.compile(r'[^"\\$`]+')
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*]")
+
+_DEEPEST = 40
+MOST_COMMANDS = 500
+"""More than any container's start script; what is carried out for each command takes time."""
 
 
 class NeedsShell(Exception):
@@ -72,7 +76,7 @@ class Command:
 
 def parse(script: str) -> list[Command]:
     """Return the simple commands of a script, in order. Raises NeedsShell."""
-    return _Reader(script.replace("\r\n", "\n")).commands()
+    return _Reader(script).commands()
 
 
 class _Reader:
@@ -86,6 +90,8 @@ class _Reader:
         while True:
             assignments, words = self._simple()
             if assignments or words:
+                if len(found) == MOST_COMMANDS:
+                    raise NeedsShell(f"a script of more than {MOST_COMMANDS} commands")
                 found.append(Command(before, assignments, words))
             elif before in ("&&", "||", "|") and self.at >= len(self.text):
                 raise NeedsShell(f"a script that ends in {before}")
@@ -281,6 +287,8 @@ def _closing(text: str, start: int, opens: str, closes: str) -> int:
             quote = char
         elif char == opens:
             depth += 1
+            if depth > _DEEPEST:
+                raise NeedsShell("expansions that are nested too deep")
         elif char == closes:
             depth -= 1
             if depth == 0:

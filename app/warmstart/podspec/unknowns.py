@@ -14,6 +14,9 @@ from warmstart.errors import SpecError
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _MARK = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
 
+_WRITTEN = re.compile(r"[\ue000\ue001]|\\(?:u|U0000)[eE]00[01]")
+"""The characters, or how JSON and YAML write them."""
+
 
 class Unknown(NamedTuple):
     """A piece of text whose value is not known: how the spec spells it, and where the value would come from."""
@@ -46,5 +49,5 @@ class Unknowns:
 
 def refuse_marks(text: str, source: str) -> None:
     """Raise SpecError where a text from outside already holds the characters that marks are made of."""
-    if _OPEN in text or _CLOSE in text:
+    if _WRITTEN.search(text):
         raise SpecError(f"{source} holds characters of the private use area (U+E000, U+E001)")

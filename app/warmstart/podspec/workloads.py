@@ -10,10 +10,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 
+from warmstart.errors import SpecError, shorten
 from warmstart.podspec.plain import Plain, mapping, strings, text
 from warmstart.podspec.request import Workload
 
 _LAYERS = frozenset({"spec", "template", "jobTemplate", "leaderWorkerTemplate", "templates"})
+
+_LONGEST_NAME = 253
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +43,8 @@ def pod_templates(document: Plain) -> list[PodTemplate]:
     kind = text(document, "kind", "object")
     metadata = mapping(document, "metadata", kind)
     name = text(metadata, "name", f"{kind}.metadata") or text(metadata, "generateName", f"{kind}.metadata")
+    if len(name) > _LONGEST_NAME:
+        raise SpecError(f"{shorten(kind, 60)} {shorten(name, 60)!r} has a name longer than {_LONGEST_NAME} characters")
     workload = Workload(kind, text(metadata, "namespace", f"{kind}.metadata"), name)
     templates = []
     for path, spec, around in _pod_specs(document):

@@ -55,7 +55,8 @@ def spelled(draw: st.DrawFn, option: Option) -> str:
     if how == "underscores" and name.startswith("--"):
         return "--" + name[2:].replace("-", "_")
     if how == "abbreviated" and name.startswith("--"):
-        return name[: draw(st.integers(len(name) // 2, len(name)))]
+        short = name[: draw(st.integers(len(name) // 2, len(name)))]
+        return name if short == "--model" else short  # that is the model, not an option
     return name
 
 

@@ -8,25 +8,27 @@ from tests.unit.podspec.pods import container, pod, request, script, text, varia
 from warmstart.errors import SpecError
 from warmstart.podspec import load
 
+API_SERVER = "vllm.entrypoints.openai.api_server"
+ENTRY = "vllm.entrypoints.launchers.api_server.entry"
 SERVE = ("serve", "M", "--max-model-len", "4096")
 FORMS = {
     "vllm serve": ("vllm", *SERVE),
     "a path": ("/usr/local/bin/vllm", *SERVE),
     "model as an option": ("vllm", "serve", "--max-model-len", "4096", "--model", "M"),
     "model after the options": ("vllm", "serve", "--max-model-len", "4096", "M"),
-    "the module": ("python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "M", "--max-model-len", "4096"),
-    "the module, flags first": ("python3.12", "-u", "-m", "vllm.entrypoints.openai.api_server", "--model=M", "--max-model-len", "4096"),
-    "the new module": ("python3", "-m", "vllm.entrypoints.launchers.api_server.entry", "--model", "M", "--max-model-len", "4096"),
+    "the module": ("python3", "-m", API_SERVER, "--model", "M", "--max-model-len", "4096"),
+    "the module, flags first": ("python3.12", "-u", "-m", API_SERVER, "--model=M", "--max-model-len", "4096"),
+    "the new module": ("python3", "-m", ENTRY, "--model", "M", "--max-model-len", "4096"),
     "the command's module": ("python", "-m", "vllm.entrypoints.cli.main", *SERVE),
     "flags joined with -m": ("python3", "-um", "vllm.entrypoints.cli.main", *SERVE),
     "a script's path": (
-        "python3", "/usr/lib/python3/dist-packages/vllm/entrypoints/openai/api_server.py", "--model", "M", "--max-model-len", "4096",
+        "python3", "/usr/lib/python3/vllm/entrypoints/openai/api_server.py", "--model", "M", "--max-model-len", "4096",
     ),
     "python and the vllm script": ("python3", "/usr/local/bin/vllm", *SERVE),
     "env": ("/usr/bin/env", "A=1", "vllm", *SERVE),
     "tini": ("/usr/bin/tini", "-g", "--", "vllm", *SERVE),
     "numactl": ("numactl", "--cpunodebind=0", "-m", "0", "vllm", *SERVE),
-    "nsys": ("nsys", "profile", "-o", "/tmp/x", "--trace=cuda,nvtx", "python3", "-m", "vllm.entrypoints.cli.main", *SERVE),
+    "nsys": ("nsys", "profile", "-o", "/profiles/x", "--trace=cuda,nvtx", "python3", "-m", "vllm.entrypoints.cli.main", *SERVE),
     "sh -c": ("sh", "-c", "vllm serve M --max-model-len 4096"),
     "bash -lc with exec": ("bash", "-lc", "exec vllm serve M --max-model-len 4096"),
     "bash -ec, several lines": ("/bin/bash", "-ec", "mkdir -p /x\n\nexec vllm serve M \\\n  --max-model-len 4096\n"),
@@ -195,7 +197,7 @@ def test_commands_that_may_change_the_installed_code_are_named() -> None:
 
 def test_a_script_in_a_file_cannot_be_read_and_says_so() -> None:
     """The spec does not hold the file."""
-    with pytest.raises(SpecError, match="script file '/opt/start-vllm.sh', which the spec does not hold"):
+    with pytest.raises(SpecError, match=r"script file '/opt/start-vllm.sh', which the spec does not hold"):
         request("bash", "/opt/start-vllm.sh")
 
 

@@ -57,7 +57,7 @@ def test_inside_the_pod_the_file_is_on_disk(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="is in the image"):
         request(*command)
     path.unlink()
-    with pytest.raises(SpecError, match="cannot be read here: .*; mount it at the same path in the init container"):
+    with pytest.raises(SpecError, match=r"cannot be read here: .*; mount it at the same path in the init container"):
         request(*command, load_with={"env": {}})
 
 

@@ -133,9 +133,11 @@ def test_fields_that_the_template_fixes_are_known() -> None:
 @pytest.mark.parametrize(
     ("name", "matters"),
     [
-        ("VLLM_USE_AOT_COMPILE", True), ("TORCHINDUCTOR_CACHE_DIR", True), ("TRITON_CACHE_DIR", True), ("NCCL_P2P_DISABLE", True),
-        ("HF_HUB_OFFLINE", True), ("HF_HOME", True), ("CUDA_VISIBLE_DEVICES", True), ("LD_LIBRARY_PATH", True), ("HOME", True),
-        ("HF_TOKEN", False), ("VLLM_API_KEY", False), ("VLLM_HOST_IP", False), ("AWS_SECRET_ACCESS_KEY", False), ("MY_VALUE", False),
+        ("VLLM_USE_AOT_COMPILE", True), ("TORCHINDUCTOR_CACHE_DIR", True), ("TRITON_CACHE_DIR", True),
+        ("NCCL_P2P_DISABLE", True), ("HF_HUB_OFFLINE", True), ("HF_HOME", True),
+        ("CUDA_VISIBLE_DEVICES", True), ("LD_LIBRARY_PATH", True), ("HOME", True),
+        ("HF_TOKEN", False), ("VLLM_API_KEY", False), ("VLLM_HOST_IP", False), ("AWS_SECRET_ACCESS_KEY", False),
+        ("MY_VALUE", False),
     ],
 )  # fmt: skip
 def test_which_names_can_change_compilation(name: str, matters: bool) -> None:
