@@ -76,15 +76,17 @@ class Api:
         """Return one object as the server holds it."""
         return self._call("GET", resource, namespace, name)
 
-    def list(self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = "") -> Iterator[Object]:
-        """Yield every object, page by page; all namespaces where `namespace` is empty. `labels` and `fields` are selectors."""
-        query = {"limit": str(_PAGE), "labelSelector": labels, "fieldSelector": fields}
+    def list(
+        self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = "", page: int = _PAGE
+    ) -> Iterator[Object]:
+        """Yield every object, `page` at a call; all namespaces where `namespace` is empty. `labels`, `fields`: selectors."""
+        query = {"limit": str(page), "labelSelector": labels, "fieldSelector": fields}
         while True:
-            page = self._call("GET", resource, namespace, query=query)
-            for item in page.get("items") or ():
+            answer = self._call("GET", resource, namespace, query=query)
+            for item in answer.get("items") or ():
                 # Items of a list carry no apiVersion and kind of their own.
-                yield {"apiVersion": page["apiVersion"], "kind": page["kind"].removesuffix("List"), **item}
-            token = (page.get("metadata") or {}).get("continue")
+                yield {"apiVersion": answer["apiVersion"], "kind": answer["kind"].removesuffix("List"), **item}
+            token = (answer.get("metadata") or {}).get("continue")
             if not token:
                 return
             query["continue"] = token

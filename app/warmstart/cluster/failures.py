@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
+from collections.abc import Iterator
 
 from warmstart.errors import AccessDenied, TemporaryError, UsageError, WarmstartError, shorten
 
@@ -54,8 +56,9 @@ def from_status(status: int, body: bytes, doing: str) -> WarmstartError:
 
 def from_transport(error: Exception, host: str, doing: str) -> WarmstartError:
     """Return the error for a call that got no answer: refused, timed out, or a certificate that does not verify."""
-    text = shorten(_root_cause(error), 160)
-    if "certificate" in text.lower() or "ssl" in text.lower():
+    causes = list(_causes(error))
+    text = shorten(causes[-1], 160)
+    if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
         return UsageError(f"{doing}: TLS to {host} failed: {text}", hint="check the cluster's CA certificate")
     return TemporaryError(f"{doing}: the API server at {host} does not answer: {text}", hint="try again")
 
@@ -83,9 +86,12 @@ def _status_message(body: bytes) -> tuple[str, str]:
     return shorten(status.get("message") or ""), shorten(status.get("reason") or "", 60)
 
 
-def _root_cause(error: BaseException) -> BaseException:
-    """Return the innermost reason: urllib3 wraps a refused connection three times."""
-    reason = getattr(error, "reason", None)
-    if isinstance(reason, BaseException):
-        return _root_cause(reason)
-    return error
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and what it wraps, the innermost last: urllib3 wraps a refused connection three times."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        wrapped = [getattr(cause, "reason", None), *cause.args, cause.__cause__, cause.__context__]
+        cause = next((one for one in wrapped if isinstance(one, BaseException)), None)
