@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -220,7 +221,16 @@ def canonical(args: Sequence[str], version: str = DEFAULT_VERSION) -> dict[str, 
     if rest:
         raise SpecError(f"these words belong to no option: {shorten(' '.join(rest), 120)}")
     known = {option.dest: option for option in table(version).options}
-    return {dest: given[dest] for dest in sorted(given) if not _is_default(known[dest], given[dest])}
+    return {dest: _finite(given[dest]) for dest in sorted(given) if not _is_default(known[dest], given[dest])}
+
+
+def _finite(value: JSON) -> JSON:
+    """Return a value that JSON can hold: vLLM reads "nan" and "inf" as numbers, which JSON has not."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return {key: _finite(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _is_default(option: Option, value: JSON) -> bool:

@@ -226,7 +226,7 @@ BOMBS: dict[str, tuple[dict[str, Any], str]] = {
         "nested too deep",
     ),
     "a script of open brackets": ({"command": ["sh", "-c", "vllm serve M " + "[" * 100_000]}, "takes one model"),
-    "a script of open references": ({"command": ["sh", "-c", "vllm serve " + "$(" * 50_000]}, "is not closed"),
+    "a script of open references": ({"command": ["sh", "-c", "vllm serve " + "$(" * 50_000]}, "nested too deep"),
     "a very long argument": ({"command": ["vllm", "serve", "M", "x" * 200_000]}, "longer than 131072 characters"),
     "very many arguments": ({"command": ["vllm", "serve", *["M"] * 6000]}, "more than 5000 words"),
     "many copies of the model": (

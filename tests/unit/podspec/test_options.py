@@ -109,8 +109,9 @@ def test_neutral_options_are_options_and_each_has_a_reason() -> None:
 @pytest.mark.parametrize(
     "dest",
     [
-        "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "max_model_len", "dtype", "quantization", "seed",
-        "compilation_config", "optimization_level", "enforce_eager", "enable_lora", "max_lora_rank", "speculative_config",
+        "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "max_model_len", "dtype", "quantization",
+        "seed", "compilation_config", "optimization_level", "enforce_eager", "enable_lora", "max_lora_rank",
+        "speculative_config",
         "max_num_batched_tokens", "max_num_seqs", "gpu_memory_utilization", "trust_remote_code", "revision", "hf_overrides",
         "load_format", "device_ids", "enable_layerwise_nvtx_tracing", "additional_config", "worker_cls", "nnodes",
     ],
@@ -141,6 +142,6 @@ def test_what_differs_from_pod_to_pod_is_neutral() -> None:
 
 
 def test_a_vllm_version_without_a_table_is_refused_by_name() -> None:
-    """With what is supported."""
+    """The message says what is supported."""
     with pytest.raises(UnsupportedError, match=r"vLLM 0\.1\.2 are not known; supported: 0\.33\.0"):
         canonical([], "0.1.2")

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import io
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -72,8 +73,8 @@ def _answer(vllm: Parse, args: list[str]) -> dict[str, Any] | None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of vLLM's namespace as ours would be; NaN as a word, since it equals nothing."""
-    return "nan" if value != value else value
+    """Return a value of vLLM's namespace as ours would be: NaN and infinity are words, since JSON has neither."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _check(args: list[str], vllm: Parse, parser: argparse.ArgumentParser) -> None:
@@ -100,7 +101,7 @@ def _check(args: list[str], vllm: Parse, parser: argparse.ArgumentParser) -> Non
             assert again == found, dest
         elif dest in ours:
             assert _plain(ours[dest]) == _plain(found), dest
-            assert type(ours[dest]) is type(found), dest
+            assert type(ours[dest]) is type(_plain(found)), dest
         else:
             assert found == actions[dest].default, dest
 
