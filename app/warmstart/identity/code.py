@@ -83,7 +83,9 @@ class CodeFingerprint:
         except ValueError as error:
             raise UsageError(f"the code fingerprint {path} is not JSON: {error}") from error
         for candidate in document if isinstance(document, list) else [document]:
-            factors = candidate.get("factors", candidate) if isinstance(candidate, dict) else {}
+            factors = candidate.get("factors", candidate) if isinstance(candidate, dict) else None
+            if not isinstance(factors, dict):
+                continue
             code, python = factors.get("code"), factors.get("python")
             if isinstance(code, dict) and isinstance(python, dict) and _texts(code) and _texts(python):
                 return cls(code, python)

@@ -53,7 +53,8 @@ def _kind(document: Mapping[str, Any]) -> str:
 
 
 def _differences(path: str, a: Any, b: Any, *, complete: bool, kinds: tuple[str, str]) -> Iterator[Difference]:
-    if complete:
+    if complete and not path.startswith("arguments."):
+        # A whole part that one side lacks is shown by its factors; an option of the server stays one option.
         a = {} if a is _MISSING and isinstance(b, Mapping) else a
         b = {} if b is _MISSING and isinstance(a, Mapping) else b
     if isinstance(a, Mapping) and isinstance(b, Mapping):

@@ -160,7 +160,7 @@ def request_files(request: ServeRequest, *, folder: Path | None, env: Mapping[st
 def parse(content: bytes, where: str) -> dict[str, Any]:
     """Return a JSON object. Raises ModelFilesError that says where it is broken."""
     try:
-        document = json.loads(content)
+        document = json.loads(content.decode("utf-8"))  # as transformers reads it: a byte order mark is an error
     except (ValueError, RecursionError) as error:
         raise ModelFilesError(f"{where} is not JSON: {shorten(error, 120)}") from error
     if isinstance(document, list):
