@@ -29,17 +29,20 @@ class CacheFile:
 
 @dataclasses.dataclass(frozen=True)
 class Scan:
-    """What travels, in the order of its paths, and what was left out, counted by reason."""
+    """What travels, in the order of its paths; what was left out, counted by reason; and the bytes of both."""
 
     files: tuple[CacheFile, ...]
     dropped: dict[str, int]
+    folder_bytes: int
 
 
 def scan(root: Path, aot_keys: tuple[str, ...], bounds: Bounds) -> Scan:
     """Apply the rules to everything below `root`. With `aot_keys`, the folders of other AOT keys are left out."""
-    files, dropped = [], Counter[str]()
+    files, dropped, folder_bytes = [], Counter[str](), 0
     with disk_errors("read", root):
         for path, entry in _walk(root):
+            status = entry.stat(follow_symlinks=False)
+            folder_bytes += status.st_size
             reason = _reason_to_drop(path, entry, aot_keys)
             if reason:
                 dropped[reason] += 1
@@ -48,10 +51,9 @@ def scan(root: Path, aot_keys: tuple[str, ...], bounds: Bounds) -> Scan:
                 raise UsageError(
                     f"{root} holds {shorten(ascii(path), 120)}, which {wrong}", hint="remove it, or name a rule for it"
                 )
-            status = entry.stat(follow_symlinks=False)
             files.append(CacheFile(path, status.st_size, status.st_mtime_ns, status.st_ino))
     files.sort(key=lambda file: file.path)
-    return Scan(tuple(files), dict(sorted(dropped.items())))
+    return Scan(tuple(files), dict(sorted(dropped.items())), folder_bytes)
 
 
 def check_artifacts(root: Path, found: Scan, aot_keys: tuple[str, ...]) -> None:

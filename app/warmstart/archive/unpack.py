@@ -15,7 +15,7 @@ from warmstart.archive.tarread import Member, members
 from warmstart.archive.zstd import WINDOW_LOG, zstd
 from warmstart.errors import EntryInvalid, shorten
 
-_STEP = 1 << 20
+_STEP = 256 << 10
 
 
 def unpack(layer: Layer, blob: Iterator[bytes], folder: Path, bounds: Bounds) -> tuple[tuple[str, int], ...]:
