@@ -7,16 +7,19 @@ container's own, which is given the same references), else they are marked unkno
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 
 from warmstart.errors import SpecError, shorten
 from warmstart.podspec.compile_env import changes_compilation
 from warmstart.podspec.kubelet import expand
 from warmstart.podspec.objects import Objects
-from warmstart.podspec.plain import Plain, first, mapping, mappings, text
+from warmstart.podspec.plain import Plain, first, mapping, mappings, text, texts
 from warmstart.podspec.request import Unresolved
 from warmstart.podspec.unknowns import Unknowns
 from warmstart.podspec.workloads import PodTemplate
+
+SERVICE_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9_]*_SERVICE_(?:HOST|PORT)(?:_[A-Z0-9_]+)?\b")
 
 
 @dataclasses.dataclass
@@ -54,6 +57,8 @@ def resolve(container: Plain, pod: PodTemplate, objects: Objects, own: Mapping[s
     Raises SpecError: an entry that the API server would refuse, or a key that the stream's own ConfigMap or Secret lacks.
     """
     environment = Environment(dict(pod.injected), Unknowns())
+    for name, why in {**_services(container, where), **pod.injected_unknown}.items():
+        environment.variables[name] = environment.unknowns.mark(f"$({name})", why)
     for position, source in enumerate(mappings(container, "envFrom", where)):
         _add_all(environment, source, pod, objects, own, f"{where}.envFrom[{position}]")
     for position, entry in enumerate(mappings(container, "env", where)):
@@ -63,9 +68,15 @@ def resolve(container: Plain, pod: PodTemplate, objects: Objects, own: Mapping[s
         value = _value(environment, name, entry, pod, objects, own, f"{where}.env[{position}]")
         if value is not None:
             environment.variables[name] = value
-    for name, why in pod.injected_unknown.items():
-        environment.variables.setdefault(name, environment.unknowns.mark(f"$({name})", why))
     return environment
+
+
+def _services(container: Plain, where: str) -> dict[str, str]:
+    """Return the variables of Kubernetes services that a container refers to: the kubelet sets them, the spec does not."""
+    values = [entry.get("value") for entry in mappings(container, "env", where)]
+    words = [*texts(container, "command", where), *texts(container, "args", where), *(v for v in values if isinstance(v, str))]
+    names = dict.fromkeys(name for word in words for name in SERVICE_VARIABLE.findall(word))
+    return dict.fromkeys(names, "the kubelet sets it for a Service of the namespace")
 
 
 def _add_all(

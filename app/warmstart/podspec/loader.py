@@ -144,6 +144,11 @@ def _invocation(
 ) -> Invocation | None:
     command, args = texts(container, "command", where), texts(container, "args", where)
     repository = PurePosixPath(image.partition("@")[0]).name.partition(":")[0]
+    if not command and pod.workload.kind == "LLMInferenceService" and container.get("name") == "main":
+        raise SpecError(
+            f"{where} has no command: KServe adds its own, a script that asks the running vLLM for its version",
+            hint="give the Deployment that KServe made, or set the command",
+        )
     if not command and "vllm" not in repository:
         return None
     if command and not mentions_vllm([*command, *args, repository]):
@@ -154,11 +159,6 @@ def _invocation(
     words = [kubelet.expand(word, surroundings.variables) for word in (*command, *args)]
     if command:
         return interpret(words, surroundings)
-    if pod.workload.kind == "LLMInferenceService":
-        raise SpecError(
-            f"{where} has no command: KServe adds its own, a script that asks the running vLLM for its version",
-            hint="give the Deployment that KServe made, or set the command",
-        )
     if repository != _OFFICIAL_IMAGE:
         surroundings.note("entrypoint", f"image {shorten(image, 100)} is taken to start `vllm serve`", compiles=False)
     return Invocation(True, tuple(words), surroundings)

@@ -137,7 +137,7 @@ def test_kserve_s_own_command_is_named_where_the_spec_has_none() -> None:
         "apiVersion": "x/v1",
         "kind": "LLMInferenceService",
         "metadata": {"name": "n"},
-        "spec": {"template": pod(container(args=["M"]))["spec"]},
+        "spec": {"template": pod({"name": "main", "image": "kserve"})["spec"]},
     }
     with pytest.raises(SpecError, match="has no command: KServe adds its own"):
         load(text(document), source="spec")

@@ -124,6 +124,15 @@ def test_an_argument_whose_value_only_the_pod_knows_keeps_its_spelling() -> None
         ]
 
 
+def test_variables_of_services_are_set_by_the_kubelet() -> None:
+    """They are neither literal nor empty, only not known here."""
+    env = variables(URL="http://$(ROUTER_SERVICE_HOST)")
+    listed = request(*SERVE, "--master-addr", "$(ROUTER_SERVICE_HOST)", env=env)
+    shell = request("sh", "-c", "vllm serve M --master-addr $ROUTER_SERVICE_HOST", env=env)
+    assert listed.args == shell.args == ("--master-addr", "$(ROUTER_SERVICE_HOST)")
+    assert not [note for note in (*listed.unresolved, *shell.unresolved) if note.compiles]
+
+
 def test_fields_that_the_template_fixes_are_known() -> None:
     """Namespace and labels stand in the spec."""
     env = [{"name": "NS", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}]

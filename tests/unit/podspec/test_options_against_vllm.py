@@ -106,7 +106,7 @@ def _check(args: list[str], vllm: Parse, parser: argparse.ArgumentParser) -> Non
             assert found == actions[dest].default, dest
 
 
-@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=800, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(args=ARGUMENTS)
 @example(args=["--compilation-config", '{"mode": 3}', "-cc.mode", "2"])
 @example(args=["--compilation-config.cudagraph_capture_sizes+", "1,2", "--compilation_config.cudagraph_capture_sizes+=4"])
