@@ -76,8 +76,8 @@ def parse(argv: Sequence[str]) -> tuple[commands.Command, argparse.Namespace]:
     command = commands.load(name)
     parser = Parser(prog=f"warmstart {name}", usage=f"warmstart {name} {command.USAGE}", description=command.DESCRIPTION)
     command.configure(parser)
-    commands.add_settings(parser, *commands.REPORTING)
     if name not in commands.PASS_THROUGH:
+        commands.add_settings(parser, *commands.REPORTING)
         return command, parser.parse_args(argv[1:])
     if len(argv) > 1 and argv[1].startswith("-") and argv[1] not in {"-h", "--help"}:
         # Whether the word after an unknown option is its value or the model could only be guessed.

@@ -140,11 +140,9 @@ def termination_message(result: Result) -> bytes:
             document[field] = [shorten(item, 100) for item in value[:cut]]
             document[f"{field}_total"] = max(len(value), document.get(f"{field}_total", 0))
         encoded = _compact(document)
-    return (
-        encoded
-        if len(encoded) < TERMINATION_LIMIT
-        else _compact({"command": result.command, "outcome": result.outcome, "request_key": result.request_key[:64]})
-    )
+    if len(encoded) < TERMINATION_LIMIT:
+        return encoded
+    return _compact({name: shorten(getattr(result, name), 64) for name in ("command", "outcome", "error", "request_key")})
 
 
 def start_logging(level: str = "info", form: str = "auto") -> None:

@@ -20,6 +20,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("model", metavar="MODEL", help="as the server is given it: a hub name or a folder")
     commands.add_settings(parser, "gpu", "gpu_file", "model_files", "cache_root", "jobs", "deadline", *commands.TELLING)
+    # --log-level is an option of vllm serve; ours is WARMSTART_LOG_LEVEL here.
+    commands.add_settings(parser, "output", "log_format")
 
 
 def execute(args: argparse.Namespace, settings: Settings, stop: Stop) -> Answer:

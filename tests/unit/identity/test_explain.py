@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.unit.identity.conftest import CODE, FILES
 
 from warmstart.gpus import load_catalog
 from warmstart.identity import CodeFingerprint, Difference, Identity, explain
 from warmstart.identity.serverlog import read_factors, read_log
-from tests.unit.identity.conftest import CODE, FILES
 
 Make = Callable[..., Identity]
 
@@ -166,12 +166,11 @@ def test_a_per_pod_variable_in_the_servers_factors_is_told(make: Make) -> None:
 
 
 def test_an_entry_against_a_servers_log_shows_its_options(make: Make) -> None:
-    log = read_log(
-        [
-            "(APIServer pid=1) INFO 11-30 07:00:00 [startup.py:96] non-default args: {'model_tag': 'Qwen/Qwen3-0.6B', "
-            "'port': 8001, 'model': 'Qwen/Qwen3-0.6B', 'max_model_len': 8192, 'enable_lora': True}"
-        ]
+    line = (
+        "(APIServer pid=1) INFO 11-30 07:00:00 [startup.py:96] non-default args: {'model_tag': 'Qwen/Qwen3-0.6B', "
+        "'port': 8001, 'model': 'Qwen/Qwen3-0.6B', 'max_model_len': 8192, 'enable_lora': True}"
     )
+    log = read_log([line])
     found = {difference.factor: (difference.old, difference.new) for difference in explain(make(), log.document())}
     assert found == {"arguments.max_model_len": (4096, 8192), "arguments.enable_lora": (None, True)}
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from warmstart.errors import ModelFilesError, TemporaryError
-from warmstart.identity import ModelFiles, model_files
 from tests.unit.identity.conftest import CONFIG
 from tests.unit.identity.hub_server import COMMIT, Hub, serve
 from tests.unit.identity.test_files import cached
+
+from warmstart.errors import ModelFilesError, TemporaryError
+from warmstart.identity import ModelFiles, model_files
 
 MODEL = "Qwen/Qwen3-0.6B"
 
@@ -81,7 +81,7 @@ def test_a_hub_that_does_not_answer_is_temporary(hub: Hub, tmp_path: Path) -> No
     with pytest.raises(TemporaryError, match="the hub does not answer"):
         read(hub, tmp_path, HF_ENDPOINT="http://127.0.0.1:9")
     hub.status = 500
-    with pytest.raises(TemporaryError, match="the hub answers 500|the hub does not answer"):
+    with pytest.raises(TemporaryError, match=r"the hub answers 500|the hub does not answer"):
         read(hub, tmp_path)
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.identity.conftest import CODE, FILES
 
 from warmstart.errors import EntryInvalid, SpecError, UnsupportedError
 from warmstart.gpus import GpuProfile, load_catalog
 from warmstart.identity import CodeFingerprint, Identity, ModelFiles
-from tests.unit.identity.conftest import CODE, FILES
 
 Make = Callable[..., Identity]
 

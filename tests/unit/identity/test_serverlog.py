@@ -39,7 +39,7 @@ def test_the_installed_vllm_still_says_it_in_these_words(file: str, message: str
 def test_a_warm_start_is_read() -> None:
     log = read_log(
         [
-            "\x1b[0;36m(EngineCore pid=9)\x1b[0;0m INFO 11-30 [core.py:140] Initializing a V1 LLM engine (v0.33.0) with config: model='m'\n",
+            "\x1b[36m(EngineCore)\x1b[0;0m INFO [core.py:140] Initializing a V1 LLM engine (v0.33.0) with config: model='m'\n",
             f"(Worker pid=9) INFO 11-30 [decorators.py:326] [backbone] Directly load AOT compilation from path {PATH}\n",
         ]
     )
