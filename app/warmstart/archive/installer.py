@@ -77,18 +77,18 @@ def install(
             make_durable(root, (tree / path for path, _ in files))
             placing = _Placing()
             placing.folder(tree, root)
-        for folder in placing.touched:
-            sync_folder(folder)
-        done = Marker(
-            format=FORMAT,
-            key=manifest.key,
-            manifest=identity,
-            layers=[layer.name for layer in wanted],
-            raw_bytes=sum(size for _, size in files),
-            aot_keys=manifest.compiled.aot_keys,
-            files=files,
-        )
-        write_marker(root, done)
+            for folder in placing.touched:
+                sync_folder(folder)
+            done = Marker(
+                format=FORMAT,
+                key=manifest.key,
+                manifest=identity,
+                layers=[layer.name for layer in wanted],
+                raw_bytes=sum(size for _, size in files),
+                aot_keys=manifest.compiled.aot_keys,
+                files=files,
+            )
+            write_marker(root, done, tree.parent / "marker")
     return Installed(
         key=manifest.key,
         root=root,
@@ -137,8 +137,8 @@ def _unpack_all(layers: list[Layer], fetch: Fetch, tree: Path, bounds: Bounds, p
             if close := getattr(blob, "close", None):
                 close()
 
-    if len(layers) == 1:
-        lists = [one(layers[0])]
+    if len(layers) <= 1:
+        lists = [one(layer) for layer in layers]
     else:
         from concurrent.futures import ThreadPoolExecutor
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from warmstart.archive.disk import FILE_MODE, make_folders, sync_folder
+from warmstart.archive.disk import FILE_MODE, sync_folder
 from warmstart.archive.names import RESERVED
 
 FORMAT = 1
@@ -42,11 +42,9 @@ def read_marker(root: Path, key: str) -> Marker | None:
     return marker
 
 
-def write_marker(root: Path, marker: Marker) -> None:
-    """Write or replace the marker: whole or not at all."""
+def write_marker(root: Path, marker: Marker, temporary: Path) -> None:
+    """Write or replace the marker by way of the file `temporary` on the same disk: whole or not at all."""
     folder = root / RESERVED
-    make_folders(folder, below=root)
-    temporary = folder / f".{marker.key}.{os.getpid()}"
     with temporary.open("wb") as file:
         file.write(msgspec.json.encode(marker))
         file.flush()

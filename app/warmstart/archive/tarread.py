@@ -114,9 +114,10 @@ def _pax_header(source: Source, size: int) -> dict[str, str]:
     while data:
         length_text, space, _ = data.partition(b" ")
         length = int(length_text) if re.fullmatch(rb"[1-9]\d{0,5}", length_text) else 0
+        whole = length <= len(data)
         record, data = data[len(length_text) + 1 : length], data[length:]
         name, equals, value = record[:-1].partition(b"=")
-        if not space or not equals or record[-1:] != b"\n":
+        if not (whole and space and equals) or record[-1:] != b"\n":
             raise EntryInvalid("a pax header is malformed")
         key = name.decode(errors="replace")
         if key not in _PAX_NAMES or key in records:
