@@ -1,7 +1,7 @@
-"""One rank of the pass: a process that stands for one worker of `vllm serve`, from its arguments to its saved artifacts.
+"""The process in which a pass happens: it imports vLLM once, and forks one process for each rank.
 
-Reads a job (JSON) from standard input, writes events and its report as JSON lines to the descriptor named in the job, and logs to
-standard error. Nothing of torch or vLLM is imported before the driver seams are in place.
+Reads a job (JSON) from standard input, sends events as JSON packets to the socket named in the job (reports and errors
+among them), and logs to standard error. Nothing of torch or vLLM is imported before the driver seams are in place.
 """
 
 from __future__ import annotations
@@ -11,40 +11,54 @@ import dataclasses
 import json
 import os
 import resource
+import signal
+import socket
 import sys
 import time
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from warmstart.compiler.lines import installed
 from warmstart.compiler.seams import Bench
+from warmstart.compiler.warned import Warned
 from warmstart.errors import CompileError, WarmstartError, shorten
 from warmstart.gpus.profile import GpuProfile
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """What one rank's process is told. `rank` counts within one data-parallel rank; `device` is its index on its node."""
+    """What the process is told: `visible` GPUs in the server's container, at most `jobs` ranks at once, where events go.
+
+    `hub` says that the model is a hub name whose files were laid out in a local hub cache for this pass.
+    """
 
     model: str
     args: tuple[str, ...]
     gpu: dict[str, Any]
     stub: str
     visible: int
-    rank: int = 0
-    dp_rank: int = 0
-    device: int = 0
-    hub_from_folder: bool = False
-    descriptor: int = 1
+    descriptor: int
+    jobs: int = 1
+    hub: bool = False
 
 
 class Reporter:
-    """Events of one rank: which phase it is in, how long each took, and in the end its report or its error."""
+    """Events of one process: which phase has ended and how long it took, and in the end a report or an error."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._file = os.fdopen(descriptor, "w", buffering=1)
+    def __init__(self, events: socket.socket, rank: int | None = None) -> None:
+        self._socket = events
+        self._rank = rank
         self._begin = self._last = time.monotonic()
         self.seconds: dict[str, float] = {}
+
+    def of(self, rank: int) -> Reporter:
+        """Return a reporter for a forked rank; phases before the fork stay in its seconds."""
+        reporter = Reporter(self._socket, rank)
+        reporter.seconds = dict(self.seconds)
+        reporter._begin = self._begin
+        return reporter
 
     def phase(self, name: str) -> None:
         """Say that the phase `name` has ended."""
@@ -54,53 +68,88 @@ class Reporter:
         self.send("phase", name=name, seconds=self.seconds[name], elapsed=round(now - self._begin, 3))
 
     def send(self, event: str, **fields: Any) -> None:
-        """Write one event."""
-        self._file.write(json.dumps({"event": event, **fields}) + "\n")
+        """Send one event as one packet: forked ranks share the socket, and packets do not mix."""
+        self._socket.send(json.dumps({"event": event, "rank": self._rank, **fields}).encode())
+
+    def fail(self, error: Exception) -> None:
+        """Write an error, with its place where it was not raised on purpose."""
+        if isinstance(error, WarmstartError):
+            self.send("error", kind=type(error).__name__, message=error.message, hint=error.hint)
+            return
+        traceback.print_exc()
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(place.filename).name}:{place.lineno}"
+        self.send("error", kind="CompileError", message=f"{type(error).__name__} in {where}: {shorten(error)}", hint="")
 
 
 def main() -> int:
-    """Run the job on standard input; returns 0 when a report was written, 1 when an error was."""
+    """Run the job on standard input; returns 0 when every rank wrote a report."""
     job = Job(**json.load(sys.stdin))
-    reporter = Reporter(job.descriptor)
+    reporter = Reporter(socket.socket(fileno=job.descriptor))
     try:
-        report = run(job, reporter)
-    except WarmstartError as error:
-        reporter.send("error", kind=type(error).__name__, message=error.message, hint=error.hint)
-        return 1
+        return _run(job, reporter)
     except Exception as error:  # noqa: BLE001 - whatever torch or vLLM raise ends here, with its place
-        import traceback
-
-        traceback.print_exc()
-        reporter.send("error", kind="CompileError", message=f"{type(error).__name__}: {shorten(error)} ({_place(error)})", hint="")
+        reporter.fail(error)
         return 1
-    reporter.send("report", **report)
-    return 0
 
 
-def run(job: Job, reporter: Reporter) -> dict[str, Any]:
-    """Compile one rank and return its report's fields."""
+def _run(job: Job, reporter: Reporter) -> int:
     line = installed()
     gpu = GpuProfile(**{**job.gpu, "capability": tuple(job.gpu["capability"])})
-    bench = Bench(gpu=gpu, visible=job.visible, device=job.device, versions=f"vLLM {line.vllm}")
+    bench = Bench(gpu=gpu, visible=job.visible, versions=f"vLLM {line.vllm}")
+    warned = Warned()
+    warned.install()
     ctypes.CDLL(job.stub, mode=ctypes.RTLD_GLOBAL)
     bench.install("driver")
     import torch
 
     reporter.phase("import torch")
     bench.install("torch")
-    reporter.phase("stand in for the GPU")
+    reporter.phase("import inductor")
 
     from warmstart.compiler import rank
 
-    return rank.compile_rank(job, line, bench, reporter, torch)
+    config = rank.configure(job, line, bench, reporter, torch.__version__)
+    reason = rank.nothing_to_compile(config)
+    if reason:
+        reporter.send("nothing", reason=reason)
+        return 0
+    places = rank.places(config)
+    reporter.send("world", ranks=len(places))
+    if len(places) == 1:
+        return rank.compile_place(places[0], config, bench, warned, reporter.of(places[0].index))
+    return _fork_each(
+        places, job.jobs, reporter, lambda place: rank.compile_place(place, config, bench, warned, reporter.of(place.index))
+    )
 
 
-def _place(error: BaseException) -> str:
-    import traceback
+def _fork_each(places: list[Any], jobs: int, reporter: Reporter, compile_place: Callable[[Any], int]) -> int:
+    """Compile each place in a process of its own, at most `jobs` at once; the first failure ends the others."""
+    waiting, running, failed = list(places), dict[int, int](), False
+    while (waiting and not failed) or running:
+        while waiting and not failed and len(running) < jobs:
+            place = waiting.pop(0)
+            pid = os.fork()
+            if pid == 0:
+                _exit(compile_place(place))
+            running[pid] = place.index
+        pid, status = os.wait()
+        index = running.pop(pid, None)
+        if index is None:
+            continue  # a helper process that some library had started before the fork
+        if status and not failed:
+            failed = True
+            if os.WIFSIGNALED(status):
+                name = signal.Signals(os.WTERMSIG(status)).name
+                reporter.of(index).fail(
+                    CompileError(f"the process of rank {index} was killed by {name}", hint=_HINTS.get(name, ""))
+                )
+            for other in running:
+                os.kill(other, signal.SIGKILL)
+    return int(failed)
 
-    frames = traceback.extract_tb(error.__traceback__)
-    frame = frames[-1]
-    return f"{Path(frame.filename).name}:{frame.lineno}"
+
+_HINTS = {"SIGKILL": "it may have run out of memory: give it 2 GiB for each rank compiled at once (--jobs)"}
 
 
 def peak_bytes() -> int:
@@ -108,11 +157,12 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-__all__ = ["CompileError", "Job", "Reporter", "main", "peak_bytes", "run"]
-
-if __name__ == "__main__":
-    code = main()
+def _exit(code: int) -> None:
+    """End without interpreter shutdown: destructors would call into a CUDA that is not there."""
     sys.stdout.flush()
     sys.stderr.flush()
-    # Not sys.exit: interpreter shutdown would run destructors that call into a CUDA that is not there.
     os._exit(code)
+
+
+if __name__ == "__main__":
+    _exit(main())

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from warmstart.compiler.lines import Line
+    from warmstart.compiler.seams.base import Bench
 
 
 def parse(line: Line, model: str, args: tuple[str, ...]) -> Any:
@@ -76,13 +77,29 @@ def as_in_engine_core(config: Any, dp_rank: int) -> Any:
     parallel = config.parallel_config
     data_parallel = parallel.data_parallel_size > 1 or dp_rank > 0
     if data_parallel:
-        parallel.data_parallel_rank_local = dp_rank
+        parallel.data_parallel_rank_local = dp_rank % (parallel.data_parallel_size_local or parallel.data_parallel_size)
     parallel.data_parallel_index = dp_rank
     if data_parallel and config.model_config.is_moe:
         parallel.data_parallel_rank = dp_rank
     else:
         parallel.reconfigure_for_independent_dp_rank()
     return config
+
+
+def read_hub_from_cache(bench: Bench) -> None:
+    """Let the hub's client read its local cache only, and vLLM believe that the hub is reachable.
+
+    The model's files were laid out in a hub cache for this pass. Offline mode reads them without the network; but a vLLM that knows
+    of it puts the snapshot's folder in the place of the model's name, and the name is part of the key.
+    """
+    import types
+
+    from huggingface_hub import constants
+
+    with bench.named("hub.offline"):
+        bench.replace(constants, "HF_HUB_OFFLINE", True)
+        online = types.SimpleNamespace(constants=types.SimpleNamespace(HF_HUB_OFFLINE=False))
+        bench.replace("vllm.engine.arg_utils", "huggingface_hub", online)
 
 
 @contextlib.contextmanager

@@ -76,7 +76,9 @@ def _to_cpu(_mode: HybridMode, args: Any, kwargs: Any) -> Any:
 
 
 def _indexed_by_mask(mode: HybridMode, args: Any, _kwargs: Any) -> Any:
-    mask = next((index for index in args[1] if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)), None)
+    mask = next(
+        (index for index in args[1] if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)), None
+    )
     if mask is None:
         return NotImplemented
     return mode.empty([mask.numel(), *args[0].shape[mask.dim() :]], args[0])

@@ -31,7 +31,9 @@ def installed() -> Line:
     try:
         vllm, torch = importlib.metadata.version("vllm"), importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError as error:
-        raise UnsupportedError(f"{error.name} is not installed here", hint=f"compile in the vLLM image; supported: {supported}") from error
+        raise UnsupportedError(
+            f"{error.name} is not installed here", hint=f"compile in the vLLM image; supported: {supported}"
+        ) from error
     for line in LINES:
         if vllm.startswith(f"{line.vllm}.") and torch.startswith(f"{line.torch}."):
             return line

@@ -1,105 +1,169 @@
-"""The pass itself, inside a rank's process: vLLM's worker from init_device to the end of its profile run."""
+"""One rank of the pass: where it stands in the server's world, its run, and the report of what it left."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warmstart.compiler import config as serve_config
 from warmstart.compiler.modules import Watch
 from warmstart.compiler.seams.weights import settle
-from warmstart.errors import CompileError
+from warmstart.errors import ModelFilesError, UnsupportedError
 
 if TYPE_CHECKING:
     from warmstart.compiler.child import Job, Reporter
     from warmstart.compiler.lines import Line
     from warmstart.compiler.seams.base import Bench
+    from warmstart.compiler.warned import Warned
 
 
-def compile_rank(job: Job, line: Line, bench: Bench, reporter: Reporter, torch: Any) -> dict[str, Any]:
-    """Run one rank's worker until every module that it compiles has been compiled and saved."""
-    import vllm
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A rank's place: `rank` within its data-parallel rank, `device` on its node, `index` in the whole world."""
+
+    index: int
+    dp_rank: int
+    rank: int
+    device: int
+
+
+def configure(job: Job, line: Line, bench: Bench, reporter: Reporter, torch_version: str) -> Any:
+    """Import vLLM, put its seams in place, and return the configuration of the API server."""
     import vllm.v1.worker.gpu.model_runner
     import vllm.v1.worker.gpu_model_runner
     import vllm.v1.worker.gpu_worker
 
-    bench.versions = f"vLLM {vllm.__version__}, torch {torch.__version__}"
-    reporter.phase("import vllm")
-    namespace = serve_config.parse(line, job.model, job.args)
-    api_config = serve_config.engine_config(namespace)
-    config = serve_config.as_in_engine_core(api_config, job.dp_rank)
-    reporter.phase("configuration")
-    mode = config.compilation_config.mode
-    if mode is None or int(mode) == 0:
-        return _nothing(f"compilation is off (mode {mode})")
+    bench.versions = f"vLLM {vllm.__version__}, torch {torch_version}"
     bench.install("vllm")
-    watch = Watch(bench)
-    watch.install()
-    worker = _run_worker(job, config, bench, reporter, torch)
-    return _report(worker, watch, reporter)
+    if job.hub:
+        serve_config.read_hub_from_cache(bench)
+    reporter.phase("import vllm")
+    config = serve_config.engine_config(serve_config.parse(line, job.model, job.args))
+    _refuse_without_headers(config)
+    reporter.phase("configuration")
+    return config
 
 
-def _run_worker(job: Job, config: Any, bench: Bench, reporter: Reporter, torch: Any) -> Any:
-    from multiprocessing import Lock
+def _refuse_without_headers(config: Any) -> None:
+    """Refuse a checkpoint whose unread headers decide which layers are quantised.
 
-    from vllm.config import set_current_vllm_config
-    from vllm.platforms import current_platform
-    from vllm.v1.worker.worker_base import WorkerWrapperBase
+    Raises:
+        ModelFilesError: vLLM looks into the safetensors headers for this quantisation method, and there are none to look into.
 
+    """
+    from vllm.transformers_utils.config import get_safetensors_params_metadata
+
+    model = config.model_config
+    if model.quantization is None or not any(method in model.quantization for method in ("awq", "gptq")):
+        return
+    if not get_safetensors_params_metadata(model.model, revision=model.revision):
+        raise ModelFilesError(
+            f"vLLM chooses the layers that {model.quantization} covers by the checkpoint's safetensors headers, and {model.model} has none here",
+            hint="give a folder or a hub name whose .safetensors files can be read (headers alone are read, no weights)",
+        )
+
+
+def nothing_to_compile(config: Any) -> str:
+    """Return why a server of this configuration compiles or keeps nothing; empty where it does."""
+    from vllm import envs
+    from vllm.config import CompilationMode
+
+    mode = config.compilation_config.mode
+    if mode in (None, CompilationMode.NONE):
+        return "compilation is off (--enforce-eager or -O0)"
+    if mode != CompilationMode.VLLM_COMPILE:
+        return f"compilation mode {mode.name} keeps no artifacts"
+    if envs.VLLM_DISABLE_COMPILE_CACHE:
+        return "VLLM_DISABLE_COMPILE_CACHE is set: the server would not look"
+    if config.compilation_config.backend == "eager":
+        return "the eager backend keeps no artifacts"
+    return ""
+
+
+def places(config: Any) -> list[Place]:
+    """Return every rank of the server's world.
+
+    Raises:
+        UnsupportedError: the world is one that a single process cannot stand in for.
+
+    """
+    from vllm import envs
+
+    parallel = config.parallel_config
+    if parallel.nnodes > 1:
+        raise UnsupportedError(
+            f"a server over {parallel.nnodes} nodes is not supported",
+            hint="compile with --nnodes 1, or let its first start compile",
+        )
+    if not envs.VLLM_USE_AOT_COMPILE:
+        raise UnsupportedError("VLLM_USE_AOT_COMPILE=0 is not supported", hint="leave it at its default (1)")
+    if not envs.VLLM_USE_MEGA_AOT_ARTIFACT:
+        raise UnsupportedError("VLLM_USE_MEGA_AOT_ARTIFACT=0 is not supported", hint="leave it at its default (1)")
+    world, on_node = parallel.world_size, parallel.data_parallel_size_local or parallel.data_parallel_size
+    return [
+        Place(dp_rank * world + rank, dp_rank, rank, (dp_rank % on_node) * world + rank)
+        for dp_rank in range(parallel.data_parallel_size)
+        for rank in range(world)
+    ]
+
+
+def compile_place(place: Place, api_config: Any, bench: Bench, warned: Warned, reporter: Reporter) -> int:
+    """Compile one rank and send its report or its error; returns its exit code."""
+    try:
+        reporter.send("report", **_compile(place, api_config, bench, warned, reporter))
+    except Exception as error:  # noqa: BLE001 - whatever torch or vLLM raise ends here, with its place
+        reporter.fail(error)
+        return 1
+    return 0
+
+
+def _compile(place: Place, api_config: Any, bench: Bench, warned: Warned, reporter: Reporter) -> dict[str, Any]:
+    import torch
+
+    from warmstart.compiler import engine
     from warmstart.compiler.hybrid import HybridMode
 
+    bench.device = place.device
+    config = serve_config.as_in_engine_core(api_config, place.dp_rank)
+    watch = Watch(bench)
+    watch.install()
     bench.mode = HybridMode()
-    with bench.mode:
-        wrapper = WorkerWrapperBase(rpc_rank=job.rank)
-        kwargs = {
-            "vllm_config": config,
-            "local_rank": job.device,
-            "rank": job.rank,
-            "distributed_init_method": "file:///unused",
-            "is_driver_worker": job.rank % config.parallel_config.tensor_parallel_size == 0,
-            "shared_worker_lock": Lock(),
-        }
-        wrapper.init_worker(all_kwargs=[kwargs] * (job.rank + 1))
-        wrapper.init_device()
-        reporter.phase("worker")
-        worker = wrapper.worker
-        worker.load_model(load_dummy_weights=True)
-        _settle_models(worker.model_runner, torch)
-        current_platform.update_block_size_for_backend(config)
-        reporter.phase("model")
-        with set_current_vllm_config(config), torch.inference_mode():
-            worker.model_runner.profile_run()
-        reporter.phase("compile")
-    return worker
+    with bench.mode, torch.compiler.set_stance("force_eager"):
+        worker = engine.start(config, place, reporter.phase, _settle_models)
+    root = Path(os.environ["VLLM_CACHE_ROOT"])
+    watch.check(root)
+    warned.check()
+    return _report(place, worker, watch, bench, reporter, root)
 
 
-def _settle_models(runner: Any, torch: Any) -> None:
+def _settle_models(worker: Any) -> None:
+    """Give every model of a worker (its own, and a draft model) tensors that Dynamo knows."""
+    from torch.nn import Module
+
+    runner = worker.model_runner
     models = [runner.get_model()]
     for name in ("speculator", "drafter"):
-        models += [value for value in vars(getattr(runner, name, None) or object).values() if isinstance(value, torch.nn.Module)]
+        parts = getattr(getattr(runner, name, None), "__dict__", {})
+        models += [part for part in parts.values() if isinstance(part, Module)]
     for model in models:
         settle(model)
 
 
-def _nothing(reason: str) -> dict[str, Any]:
-    return {"outcome": "nothing-to-compile", "reason": reason}
-
-
-def _report(worker: Any, watch: Watch, reporter: Reporter) -> dict[str, Any]:
+def _report(place: Place, worker: Any, watch: Watch, bench: Bench, reporter: Reporter, root: Path) -> dict[str, Any]:
     from vllm.compilation.counter import compilation_counter as counter
 
     from warmstart.compiler.child import peak_bytes
 
-    if not watch.modules:
-        raise CompileError("no module was compiled")
-    keys = [os.path.relpath(module.path, os.environ["VLLM_CACHE_ROOT"]).split(os.sep)[2] for module in watch.modules]
+    keys = [Path(module.path).relative_to(root).parts[2] for module in watch.modules]
     return {
-        "outcome": "compiled",
-        "reason": "",
+        "dp_rank": place.dp_rank,
         "aot_keys": list(dict.fromkeys(keys)),
         "modules": [vars(module) for module in watch.modules],
-        "counter": {name: value for name, value in vars(counter).items() if value},
+        "graphs_compiled": counter.num_inductor_compiles,
         "seconds": reporter.seconds,
         "peak_bytes": peak_bytes(),
         "passes": dict(worker.get_compilation_match_table()),
+        "reads": dict(bench.mode.reads),
     }

@@ -15,7 +15,9 @@ class CompileRequest:
 
     `args` go to vLLM's parser unchanged, `env` is the server's environment. `model_files` is a folder with config.json and
     companions that stands in for the hub where `model` is a hub name. `cache_root` becomes VLLM_CACHE_ROOT. `jobs` bounds the
-    ranks compiled at once (0: as cores and memory allow), `deadline_seconds` the whole pass (0: none).
+    ranks compiled at once (0: as cores and memory allow), `deadline_seconds` the whole pass (0: none). `gpu_count` is the number of
+    GPUs that the server's container sees (0: a whole node, 8). `stub` is a libcuda stand-in that was built before, `work` a folder for
+    one that is built now and for other files of the pass.
     """
 
     model: str
@@ -26,11 +28,18 @@ class CompileRequest:
     model_files: Path | None = None
     jobs: int = 0
     deadline_seconds: float = 0.0
+    gpu_count: int = 0
+    stub: Path | None = None
+    work: Path | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RankReport:
-    """What one rank's process compiled. Seconds are wall time by phase; `peak_bytes` is its resident peak."""
+    """What one rank's process compiled. Seconds are wall time by phase; `peak_bytes` is its resident peak.
+
+    `graphs` are the (piece, range) pairs that its artifacts hold, `graphs_compiled` those that Inductor compiled in this pass.
+    `passes` counts the matches of vLLM's fusion passes, `reads` the places where code asked a weight for its value.
+    """
 
     rank: int
     aot_keys: tuple[str, ...]
@@ -43,6 +52,7 @@ class RankReport:
     seconds: Mapping[str, float]
     peak_bytes: int
     passes: Mapping[str, int]
+    reads: Mapping[str, int]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

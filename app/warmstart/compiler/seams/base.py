@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from warmstart.errors import SeamError
@@ -77,13 +78,20 @@ class Bench:
 
     def install(self, stage_name: Stage) -> list[str]:
         """Install all seams of a stage, in order; returns their names."""
-        names = []
-        for seam in seams_of(stage_name):
-            self._active = seam.name
-            seam.install(self)
-            names.append(seam.name)
-        self._active = ""
-        return names
+        seams = seams_of(stage_name)
+        for seam in seams:
+            with self.named(seam.name):
+                seam.install(self)
+        return [seam.name for seam in seams]
+
+    @contextlib.contextmanager
+    def named(self, seam: str) -> Iterator[None]:
+        """Say in whose name `replace` and `module` fail."""
+        self._active = seam
+        try:
+            yield
+        finally:
+            self._active = ""
 
     def remove(self) -> None:
         """Undo every replacement, last first: what remains is the library as it was."""
@@ -101,6 +109,8 @@ class Seam:
     install: Callable[[Bench], None]
 
 
+# In the order in which their stages and each stage's seams run.
+_MODULES = ("nvml", "cuda", "triton", "inductor", "fake", "registry", "world", "memory", "weights", "kernels", "runner")
 _SEAMS: list[Seam] = []
 
 
@@ -116,7 +126,7 @@ def stage(stage_name: Stage, name: str, why: str) -> Callable[[Callable[[Bench],
 
 def seams_of(stage_name: Stage | None = None) -> tuple[Seam, ...]:
     """Return the registered seams of a stage, or all of them, in order."""
-    for module in ("nvml", "cuda", "triton", "inductor", "fake", "world", "memory", "weights", "kernels", "runner"):
+    for module in _MODULES:
         importlib.import_module(f"warmstart.compiler.seams.{module}")
     return tuple(seam for seam in _SEAMS if stage_name in (None, seam.stage))
 

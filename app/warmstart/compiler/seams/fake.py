@@ -15,7 +15,11 @@ def device_init(bench: Bench) -> None:
     bench.replace(fake, "init_gpu_context", lambda _device: None)
 
 
-@stage("torch", "fake.to", "under inference mode aten.to arrives undecomposed and FakeTensor propagates it as a constant on the real device")
+@stage(
+    "torch",
+    "fake.to",
+    "under inference mode aten.to arrives undecomposed and FakeTensor propagates it as a constant on the real device",
+)
 def undecomposed_to(bench: Bench) -> None:
     """Decompose aten.to inside the mode, as autograd would have done."""
     import torch

@@ -17,7 +17,11 @@ def launchers(bench: Bench) -> None:
     bench.replace(autotuner, "_dynamic_scale_rblock", lambda _self: None)
 
 
-@stage("torch", "inductor.autotune-block", "standalone compile runs every kernel once on random inputs to choose among its configurations")
+@stage(
+    "torch",
+    "inductor.autotune-block",
+    "standalone compile runs every kernel once on random inputs to choose among its configurations",
+)
 def autotune_block(bench: Bench) -> None:
     """Define (and so compile) the kernels of the tuning block, leave out its calls; all configurations stay in the artifact."""
 
@@ -41,7 +45,9 @@ def combo_kernels(bench: Bench) -> None:
     bench.replace(scheduler, "speedup_by_combo_kernel", lambda _self, _nodes: True)
 
 
-@stage("torch", "inductor.constant-folding", "the joint-graph pass evaluates aten.full and scalar_tensor on the node's own device")
+@stage(
+    "torch", "inductor.constant-folding", "the joint-graph pass evaluates aten.full and scalar_tensor on the node's own device"
+)
 def constant_folding(bench: Bench) -> None:
     """Evaluate uniform constants on the CPU: the value is what the pass wants, and it does not depend on the device."""
     import torch

@@ -18,7 +18,9 @@ def shared_memory(bench: Bench) -> None:
     bench.replace("vllm._custom_ops", "get_max_shared_memory_per_block_device_attribute", lambda _device=0: answer)
 
 
-@stage("vllm", "kernels.deep-gemm-layout", "DeepGEMM's layout transform of block scales runs on a device and has no fake kernel")
+@stage(
+    "vllm", "kernels.deep-gemm-layout", "DeepGEMM's layout transform of block scales runs on a device and has no fake kernel"
+)
 def deep_gemm_layout(bench: Bench) -> None:
     """Return an empty tensor of the layout that it produces: float32 column-major on sm_90, packed int32 on sm_100."""
     import torch

@@ -17,7 +17,9 @@ _DRIVER = "580.0"
 _MODULES = ("vllm.third_party.pynvml", "pynvml")
 
 
-@stage("driver", "nvml", "vllm.platforms asks NVML for devices, names and capabilities, and picks the CUDA platform by the answer")
+@stage(
+    "driver", "nvml", "vllm.platforms asks NVML for devices, names and capabilities, and picks the CUDA platform by the answer"
+)
 def nvml(bench: Bench) -> None:
     """Answer NVML in both copies of pynvml, however late they are imported."""
     for name in _MODULES:

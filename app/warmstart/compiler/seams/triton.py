@@ -75,14 +75,20 @@ class _Driver:
         return True
 
 
-@stage("torch", "triton.driver", "triton.compile takes its target from the active driver; ptxas comes with Triton and needs no GPU")
+@stage(
+    "torch", "triton.driver", "triton.compile takes its target from the active driver; ptxas comes with Triton and needs no GPU"
+)
 def triton_driver(bench: Bench) -> None:
     """Make a driver active that knows its target and nothing else."""
     driver = bench.module("triton").runtime.driver
     driver.set_active(_Driver(bench))
 
 
-@stage("torch", "triton.launch", "kernels that run outside compiled modules (weight repacking, rotary tables) would be launched on a device")
+@stage(
+    "torch",
+    "triton.launch",
+    "kernels that run outside compiled modules (weight repacking, rotary tables) would be launched on a device",
+)
 def triton_launch(bench: Bench) -> None:
     """Launch nothing: outputs of such kernels are fake tensors whose values nobody reads."""
     for module, name in (

@@ -8,8 +8,21 @@ from warmstart.compiler.seams.base import Bench, stage
 
 # What FakeTensor keeps of its own in an instance's __dict__; the rest are attributes that vLLM hung on the parameter.
 _OWN = frozenset(
-    "fake_mode fake_device _fake_device constant real_tensor pytype dispatch_keys item_memo nonzero_memo unique_memo "
-    "unique_consecutive_memo nested_int_memo _mode_key".split()
+    [
+        "fake_mode",
+        "fake_device",
+        "_fake_device",
+        "constant",
+        "real_tensor",
+        "pytype",
+        "dispatch_keys",
+        "item_memo",
+        "nonzero_memo",
+        "unique_memo",
+        "unique_consecutive_memo",
+        "nested_int_memo",
+        "_mode_key",
+    ]
 )
 _classes: dict[type, type] = {}
 
@@ -59,7 +72,11 @@ def dummy_values(bench: Bench) -> None:
     )
 
 
-@stage("vllm", "weights.parameter-classes", "torch.nn.Parameter drops its subclass when its data is a fake tensor; quantisation methods look at it")
+@stage(
+    "vllm",
+    "weights.parameter-classes",
+    "torch.nn.Parameter drops its subclass when its data is a fake tensor; quantisation methods look at it",
+)
 def parameter_classes(bench: Bench) -> None:
     """Keep the class and the attributes of vLLM's parameters on fake tensors, in construction and in copies."""
     import torch
@@ -91,7 +108,9 @@ def parameter_classes(bench: Bench) -> None:
     bench.replace_everywhere("vllm.model_executor.kernels.linear.mixed_precision.MPLinearKernel", "_shallow_copy", shallow_copy)
 
 
-@stage("vllm", "weights.materialise", "online quantisation builds weights on the meta device and gives them storage layer by layer")
+@stage(
+    "vllm", "weights.materialise", "online quantisation builds weights on the meta device and gives them storage layer by layer"
+)
 def materialise(bench: Bench) -> None:
     """Give meta tensors a fake CUDA tensor of the same layout, class and attributes."""
     import torch

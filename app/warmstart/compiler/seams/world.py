@@ -68,7 +68,11 @@ def communicators(bench: Bench) -> None:
     bench.replace(queues, "create_from_process_group", staticmethod(lambda *_args, **_kwargs: Queue()))
 
 
-@stage("vllm", "world.fused-all-reduce", "the pass that fuses all-reduce with RMSNorm switches itself off, with a warning, without a workspace")
+@stage(
+    "vllm",
+    "world.fused-all-reduce",
+    "the pass that fuses all-reduce with RMSNorm switches itself off, with a warning, without a workspace",
+)
 def fused_all_reduce(bench: Bench) -> None:
     """Answer with a workspace of the backend that a node of this GPU type gets, so that the graph is the fused one."""
 

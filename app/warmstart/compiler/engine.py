@@ -1,0 +1,99 @@
+"""The engine core around one rank: vLLM's own start-up sequence, up to the point where every module has been compiled.
+
+`vllm serve` compiles inside EngineCore's start-up: the executor makes the workers and loads the model, then the KV cache layout is
+resolved (it is part of vLLM's key), then memory is profiled, which calls the model for the first time. The pass goes through the same
+methods of the same classes, with an executor that has one worker, this rank's, and ends each of the GPU-bound steps after its model run.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+from vllm.config import set_current_vllm_config
+from vllm.distributed.ec_transfer.ec_connector.encoder_output_width import measure_encoder_output_widths
+from vllm.platforms import current_platform
+from vllm.v1.engine.core import EngineCore
+from vllm.v1.executor.abstract import Executor
+from vllm.v1.executor.uniproc_executor import UniProcExecutor
+from vllm.v1.worker.worker_base import WorkerWrapperBase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warmstart.compiler.rank import Place
+
+
+class RankExecutor(UniProcExecutor):  # type: ignore[misc]
+    """An executor whose world has many ranks and one worker.
+
+    `phase` is called with a name at the end of each step. `settle` is called with the worker after its model is loaded.
+    """
+
+    place: Place
+    phase: Callable[[str], None]
+    settle: Callable[[Any], None]
+
+    def _init_executor(self) -> None:
+        from multiprocessing import Lock
+
+        config, rank = self.vllm_config, self.place.rank
+        if Executor.get_class(config) is not UniProcExecutor:
+            # Workers of a multi-process executor hold a copy: what the engine core changes later does not reach them by itself.
+            config = pickle.loads(pickle.dumps(config))  # noqa: S301 - our own bytes
+        tensor_parallel = config.parallel_config.tensor_parallel_size
+        self.driver_worker = WorkerWrapperBase(rpc_rank=rank, global_rank=rank)
+        kwargs = {
+            "vllm_config": config,
+            "local_rank": rank,
+            "rank": rank,
+            "distributed_init_method": "file:///unused",
+            "is_driver_worker": rank % tensor_parallel == 0,
+            "shared_worker_lock": Lock(),
+        }
+        self.driver_worker.init_worker(all_kwargs=[kwargs] * (rank + 1))
+        self.driver_worker.init_device()
+        self.phase("worker")
+        # The dummy load path of vLLM: everything that loading a checkpoint does but reading it.
+        self.driver_worker.worker.load_model(load_dummy_weights=True)
+        self.settle(self.driver_worker.worker)
+        current_platform.update_block_size_for_backend(self.vllm_config)
+        self.phase("model")
+
+    def determine_available_memory(self) -> list[int]:
+        """Run the model as memory profiling does (this compiles it); nothing is measured, the answer is the request."""
+        worker = self.driver_worker.worker
+        with set_current_vllm_config(worker.vllm_config), _inference_mode():
+            worker.model_runner.profile_run(randomize_inputs=worker.randomize_dummy_inputs)
+        self.phase("compile")
+        return [int(worker.requested_memory)]
+
+    def initialize_from_config(self, kv_cache_configs: Any) -> None:
+        """Allocate no KV cache."""
+
+    def compile_or_warm_up_model(self) -> None:
+        """Capture and warm up nothing: with AOT compilation every range was compiled at the model's first call."""
+
+
+def start(config: Any, place: Place, phase: Callable[[str], None], settle: Callable[[Any], None]) -> Any:
+    """Start the engine core of this rank as far as compilation goes, and return its worker."""
+    from vllm.plugins import load_general_plugins
+
+    load_general_plugins()
+    executor_class = type(
+        "RankExecutor", (RankExecutor,), {"place": place, "phase": staticmethod(phase), "settle": staticmethod(settle)}
+    )
+    core = EngineCore.__new__(EngineCore)
+    core.vllm_config = config
+    core.log_stats = False
+    core.available_gpu_memory_for_kv_cache = -1
+    core.model_executor = executor_class(config)
+    measure_encoder_output_widths(config, core.model_executor.collective_rpc)
+    core._initialize_kv_caches(config)
+    return core.model_executor.driver_worker.worker
+
+
+def _inference_mode() -> Any:
+    import torch
+
+    return torch.inference_mode()

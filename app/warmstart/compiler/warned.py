@@ -1,0 +1,91 @@
+"""Warnings of vLLM and torch during the pass: each one may be a pass switched off or a fallback taken, so each is an error.
+
+vLLM goes on with a warning where a GPU, a library or the network is not as it wants: a fusion pass disables itself, a kernel choice
+falls back, an artifact is not saved. A server with a GPU does not, and finds another graph under the same key. So every warning that is
+not in the table below ends the pass with its text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import re
+from typing import Any
+
+from warmstart.errors import CompileError, shorten
+
+
+@dataclasses.dataclass(frozen=True)
+class Harmless:
+    """A warning that says nothing about the graph, and why."""
+
+    logger: str
+    message: str
+    why: str
+
+    def matches(self, record: logging.LogRecord, text: str) -> bool:
+        """Tell whether a log record is this warning."""
+        return record.name.startswith(self.logger) and re.match(self.message, text) is not None
+
+
+HARMLESS = (
+    Harmless("vllm.envs", r"Unknown vLLM environment variable", "vLLM ignores it, and so does its key"),
+    Harmless(
+        "vllm.utils.flashinfer",
+        r"FlashInfer kernels are disabled",
+        "decided by nvcc, ninja and flashinfer-cubin, which are factors of the request key: a server that has them asks for another entry",
+    ),
+    Harmless("vllm.config.model", r"Default vLLM sampling parameters have been overridden", "sampling is not compiled"),
+    Harmless("vllm.utils.system_utils", r"Found ulimit", "a limit of the API server's sockets"),
+    Harmless("vllm.transformers_utils.repo_utils", r"Error retrieving safetensors", "see the next line"),
+    Harmless(
+        "vllm.transformers_utils.config",
+        r"Could not retrieve safetensors metadata",
+        "only AWQ and GPTQ choose layers by the checkpoint's headers, and rank.py refuses those without them",
+    ),
+    Harmless(
+        "vllm.model_executor.layers",
+        r"Using default (MoE|W8A8 Block FP8 kernel) config",
+        "tuned files come with vLLM: the server lacks them too",
+    ),
+)
+_LOGGERS = ("vllm.", "torch._inductor", "torch._dynamo", "torch._functorch", "torch.fx")
+
+
+class Warned:
+    """Collects warnings of vLLM and torch that are not known to be harmless."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def install(self) -> None:
+        """Listen from here on, where log records are made: handlers and levels are the server's to configure."""
+        make = logging.getLogRecordFactory()
+
+        def factory(*args: Any, **kwargs: Any) -> logging.LogRecord:
+            record = make(*args, **kwargs)
+            if record.levelno >= logging.WARNING and record.name.startswith(_LOGGERS):
+                self._take(record)
+            return record
+
+        logging.setLogRecordFactory(factory)
+
+    def check(self) -> None:
+        """Raise if anything was said.
+
+        Raises:
+            CompileError: vLLM or torch warned of something that may have changed the graph.
+
+        """
+        if not self.texts:
+            return
+        more = f" (and {len(self.texts) - 1} more)" if len(self.texts) > 1 else ""
+        raise CompileError(
+            f"vLLM warned during the pass, so the graph may not be the server's: {self.texts[0]}{more}",
+            hint="make the build machine like the server (same image), or report this line",
+        )
+
+    def _take(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if not any(known.matches(record, text) for known in HARMLESS):
+            self.texts.append(shorten(f"{record.name}: {text}"))
