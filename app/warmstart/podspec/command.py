@@ -181,10 +181,10 @@ def _python(words: list[str], environment: Environment) -> Invocation | None:
         module = words[1] if len(words) > 1 else ""
         words = words[2:]
     else:
-        script = PurePosixPath(words[0]) if words else PurePosixPath("-")
-        if script.name == "vllm":
+        script = words[0] if words else ""
+        if PurePosixPath(script).name == "vllm":
             return _interpret(["vllm", *words[1:]], environment)
-        dotted = "." + ".".join(script.with_suffix("").parts)
+        dotted = "." + script.removesuffix(".py").replace("/", ".")
         module = next((known for known in MODULES if dotted.endswith(f".{known}")), "")
         words = words[1:]
     if module not in MODULES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
 _OFFICIAL_IMAGE = "vllm-openai"
 _MOST_WORDS = 5000
+_LONE_SURROGATE = re.compile(
+    r"[\ud800-\udfff]|\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
+"""As it stands or as JSON escapes it: such text can neither be hashed nor handed to a program."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +67,8 @@ def load(
     version without a table of options.
     """
     refuse_marks(text, source)
+    if _LONE_SURROGATE.search(text):
+        raise SpecError(f"{source} holds half of a character (a lone surrogate)")
     for name, value in (env or {}).items():
         refuse_marks(value, f"the variable {name} of this environment")
     stream = documents.read(text, source)

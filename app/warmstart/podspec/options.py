@@ -221,7 +221,10 @@ def canonical(args: Sequence[str], version: str = DEFAULT_VERSION) -> dict[str, 
     if rest:
         raise SpecError(f"these words belong to no option: {shorten(' '.join(rest), 120)}")
     known = {option.dest: option for option in table(version).options}
-    return {dest: _finite(given[dest]) for dest in sorted(given) if not _is_default(known[dest], given[dest])}
+    try:
+        return {dest: _finite(given[dest]) for dest in sorted(given) if not _is_default(known[dest], given[dest])}
+    except RecursionError:
+        raise SpecError("the JSON value of an option is nested too deep") from None
 
 
 def _finite(value: JSON) -> JSON:

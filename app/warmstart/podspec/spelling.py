@@ -18,9 +18,12 @@ _LEVELS = frozenset("0123")
 def folded(args: Sequence[str]) -> list[str]:
     """Return the list in vLLM's own spelling: dashes, `--optimization-level`, dotted options merged to JSON at the end.
 
-    Raises SpecError: a dotted option without a value.
+    Raises SpecError: a dotted option without a value, or nested too deep.
     """
-    return _merged(_dashed(args))
+    try:
+        return _merged(_dashed(args))
+    except RecursionError:
+        raise SpecError("a dotted option of vLLM is nested too deep") from None
 
 
 def _dashed(args: Sequence[str]) -> list[str]:

@@ -53,6 +53,8 @@ TEXTS = {
     "a huge text": ("x" * 4_000_001, "more than 4000000"),
     "binary": ("\x00\x01\x02", "not valid YAML"),
     "marks of ours, escaped": (POD.replace("serve", "serve\\ue000"), "private use area"),
+    "half a character": (POD.replace("serve", "serve\\ud800"), "half of a character"),
+    "the other half": (POD.replace("serve", "serve\\udc00"), "half of a character"),
     "marks of ours": (POD.replace("serve", "serve\ue000"), "private use area"),
     "a huge number": ("apiVersion: " + "9" * 5000, "not valid YAML"),
     "a merge of nothing": (HEAD + "<<: 5", "not valid YAML"),
@@ -109,6 +111,7 @@ ARGUMENTS = {
     "no value, dotted": (["--compilation-config.mode"], "--compilation-config.mode has no value"),
     "broken JSON": (["--hf-overrides", "{a: 1}"], "argument --hf-overrides: '{a: 1}' is no JSON object or text"),
     "deep JSON": (["--additional-config", '{"a":' * 20_000 + "1" + "}" * 20_000], "argument --additional-config"),
+    "a deep dotted option": (["--hf-overrides." + ".".join("a" * 20_000), "1"], "nested too deep"),
     "two models": (["N"], "vLLM takes one model"),
     "an ambiguous option": (["--max", "1"], "ambiguous option"),
     "a long line": (["--" + "x" * 5000], "has no option"),
@@ -246,3 +249,68 @@ def test_what_grows_without_bound_is_refused(fields: dict[str, Any], said: str) 
         )
     assert said in str(caught.value)
     assert len(str(caught.value)) < 600
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    source=st.lists(
+        st.sampled_from(
+            [
+                "vllm serve M",
+                "exec ",
+                "$",
+                "$(",
+                ")",
+                "${A",
+                "}",
+                ":-",
+                "'",
+                '"',
+                ";",
+                "&&",
+                "||",
+                "|",
+                "\n",
+                " ",
+                "export ",
+                "A=",
+                "env ",
+                "-u",
+                "sh -c ",
+                "eval ",
+                "{",
+                "x",
+                "#",
+                "<",
+                ">",
+                "&",
+                "\\",
+                "`",
+                "$@",
+                "-O",
+                "--config ",
+                "--a.b",
+                "=",
+                "[",
+                "]",
+                "*",
+                "~",
+                "!",
+            ]
+        ),
+        max_size=12,
+    ).map("".join),
+    program=st.sampled_from(
+        [["sh", "-c"], ["bash", "-lc"], ["env"], ["tini", "--"], ["python3"], ["vllm", "serve"], ["numactl"]]
+    ),
+)
+def test_any_command_is_read_or_refused(source: str, program: list[str]) -> None:
+    """As one script, and as words."""
+    for command in ([*program, source], [*program, *source.split()]):
+        with contextlib.suppress(WarmstartError):
+            request(*command, "vllm")
+
+
+def test_whole_characters_outside_the_basic_plane_are_text() -> None:
+    """JSON escapes them as two halves."""
+    assert request("vllm", "serve", "M", "--served-model-name", "\U0001f680").args[1] == "\U0001f680"
