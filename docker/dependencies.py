@@ -1,4 +1,4 @@
-"""Print what warmstart and the extras that an image carries depend on, one requirement a line: `dependencies.py pyproject.toml`."""
+"""Print what warmstart, with the extras that an image carries, depends on: `dependencies.py pyproject.toml`."""
 
 from __future__ import annotations
 

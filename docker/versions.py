@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def installed() -> dict[str, str]:
-    """Return versions by normalised name. Where two folders hold one distribution, the first on the path is what is imported."""
+    """Return versions by normalised name; of two copies of a distribution the first on the path, which is what is imported."""
     found: dict[str, str] = {}
     for distribution in distributions():
         name = distribution.metadata["Name"]

@@ -1,7 +1,7 @@
 """Write the chart's values.schema.json and README.md from values.yaml, its comments and definitions.yaml.
 
 `python helm/warmstart/generate.py` writes both; `--check` only says whether they are as they would be written (exit 1 if not).
-Comments are helm-docs' own (`# -- text` above a key); a line `# @schema {JSON}` before the text is merged into the key's schema.
+Comments are helm-docs' own (`# -- text` above a key); a line `# @schema {JSON}` before it is merged into the key's schema.
 README.md.gotmpl uses the placeholders of helm-docs that are listed in `render`.
 """
 

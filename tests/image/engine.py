@@ -56,7 +56,7 @@ class Engine:
     def build(
         self, containerfile: Path, tag: str, *, context: Path, target: str = "", args: Mapping[str, str] | None = None
     ) -> str:
-        """Build an image and return the log; raise AssertionError, with the log, where it fails. Layers are kept between calls."""
+        """Build an image, with layers kept between calls, and return the log; AssertionError, with the log, where it fails."""
         options = ["--layers", "--isolation", "chroot", "--pull-never", "--file", str(containerfile), "--tag", tag]
         options += ["--volume", f"{_CERTIFICATES}:{_CERTIFICATES}:ro"] if _CERTIFICATES.exists() else []
         options += [f"--build-arg={name}={value}" for name, value in (args or {}).items()]

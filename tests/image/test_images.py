@@ -99,7 +99,7 @@ def test_the_compiler_image_plans_for_a_pod_spec_from_standard_input(images: Ima
     """Model files come from a folder; the plan names the GPU type and a miss in an empty folder store."""
     model = tmp_path / "model"
     model.mkdir()
-    (model / "config.json").write_text((ROOT / "examples" / "qwen3-0.6b" / "config.json").read_text())
+    (model / "config.json").write_text((ROOT / "examples" / "qwen3-0.6b" / "model" / "config.json").read_text())
     done = images.engine.run(
         images.compiler,
         "plan",
@@ -109,7 +109,7 @@ def test_the_compiler_image_plans_for_a_pod_spec_from_standard_input(images: Ima
         "/model",
         "--store",
         "/store",
-        options=("--volume", f"{model}:/model:ro", "--tmpfs", "/store"),
+        options=("--volume", f"{model}:/model:ro", "--tmpfs", "/store:mode=1777"),
         stdin=_POD,
     )
     assert done.code == 0, done.log
@@ -121,7 +121,7 @@ def test_the_store_image_has_no_vllm_and_looks_after_a_store(images: Images) -> 
     versions = _versions(images, images.store)
     assert "vllm" not in versions
     assert "torch" not in versions
-    done = images.engine.run(images.store, "store", "ls", "--store", "file:///tmp/store", options=("--tmpfs", "/tmp/store"))
+    done = images.engine.run(images.store, "store", "ls", "--store", "file:///store", options=("--tmpfs", "/store:mode=1777"))
     assert done.code == 0, done.log
 
 

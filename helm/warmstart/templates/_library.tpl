@@ -25,6 +25,14 @@ or all four at once, for a pod spec at hand: `warmstart.podSpec`. README.md desc
 {{- end }}
 {{- end -}}
 
+{{/* The env of a server with ours in it, where it does not say the same itself. Call with root and env. */}}
+{{- define "warmstart.mergedEnv" -}}
+{{- $env := .env | default list -}}
+{{- $names := dict }}{{ range $env }}{{ $_ := set $names .name true }}{{ end -}}
+{{- range include "warmstart.serverEnv" . | fromYamlArray }}{{ if not (hasKey $names .name) }}{{ $env = append $env . }}{{ end }}{{ end -}}
+{{- toYaml $env -}}
+{{- end -}}
+
 {{/* Mounts of the vLLM container. */}}
 {{- define "warmstart.volumeMounts" -}}
 - name: warmstart-cache
@@ -66,14 +74,17 @@ The init container, as a list of one. Call with
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- $mounts := concat
-  (include "warmstart.volumeMounts" . | fromYamlArray)
-  (include "warmstart.workVolumeMounts" (dict "root" $root "readOnly" (eq $init.onMiss "skip") "readOnlyStore" $root.Values.store.claim.readOnly "modelFiles" $init.modelFiles "code" $init.code) | fromYamlArray) -}}
+{{- $cacheRoot := include "warmstart.cacheRoot" . -}}
+{{- $mounts := include "warmstart.workVolumeMounts" (dict "root" $root "readOnly" (eq $init.onMiss "skip") "readOnlyStore" $root.Values.store.claim.readOnly "modelFiles" $init.modelFiles "code" $init.code) | fromYamlArray -}}
+{{- if not (include "warmstart.cacheIsMounted" .) -}}
+{{- $mounts = prepend $mounts (dict "name" "warmstart-cache" "mountPath" $cacheRoot) -}}
+{{- end -}}
 {{- $paths := dict "/dev/shm" true -}}
 {{- range $mounts }}{{ $_ := set $paths .mountPath true }}{{ end -}}
 {{- range $server.volumeMounts -}}
 {{- if not (or (hasKey $paths .mountPath) .subPathExpr) -}}
-{{- $mounts = append $mounts (mergeOverwrite (omit . "mountPropagation" | deepCopy) (dict "readOnly" true)) -}}
+{{- $holdsCache := hasPrefix (printf "%s/" (trimSuffix "/" .mountPath)) (printf "%s/" $cacheRoot) -}}
+{{- $mounts = append $mounts (ternary . (mergeOverwrite (omit . "mountPropagation" | deepCopy) (dict "readOnly" true)) $holdsCache) -}}
 {{- end -}}
 {{- end -}}
 - name: warmstart
@@ -131,13 +142,33 @@ command or arguments. An empty map without a pod.
 {{- toYaml (first $found | default dict) -}}
 {{- end -}}
 
+{{/* Where the server keeps its cache: where its own env says, else cache.path. */}}
+{{- define "warmstart.cacheRoot" -}}
+{{- $path := .root.Values.cache.path -}}
+{{- range (include "warmstart.serverContainer" . | fromYaml).env -}}
+{{- if eq .name "VLLM_CACHE_ROOT" -}}
+{{- if or (not (hasPrefix "/" (.value | default ""))) (contains "$" .value) -}}
+{{- fail "warmstart: the server's VLLM_CACHE_ROOT is not a plain absolute path; write it out, or remove it and set cache.path" -}}
+{{- end -}}
+{{- $path = trimSuffix "/" .value -}}
+{{- end -}}
+{{- end -}}
+{{- $path -}}
+{{- end -}}
+
+{{/* "true" where the server mounts something at its cache root, or above it: the cache then lies there, and needs no emptyDir. */}}
+{{- define "warmstart.cacheIsMounted" -}}
+{{- $root := include "warmstart.cacheRoot" . -}}
+{{- range (include "warmstart.serverContainer" . | fromYaml).volumeMounts -}}
+{{- if hasPrefix (printf "%s/" (trimSuffix "/" .mountPath)) (printf "%s/" $root) }}true{{ end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Env of the init container. */}}
 {{- define "warmstart.initEnv" -}}
 {{- $init := .root.Values.init -}}
-{{- include "warmstart.storeEnv" (dict "root" .root "readOnly" (eq $init.onMiss "skip")) }}
+{{- include "warmstart.storeEnv" (dict "root" .root "readOnly" (eq $init.onMiss "skip") "init" true) }}
 {{- include "warmstart.downwardEnv" . }}
-- name: WARMSTART_CACHE_ROOT
-  value: {{ .root.Values.cache.path | quote }}
 - name: WARMSTART_ON_MISS
   value: {{ $init.onMiss | quote }}
 - name: WARMSTART_DEADLINE
@@ -184,7 +215,7 @@ kubelet expands $(NAME) in env values, and makes one `$` of two.
 {{- range .pod.containers -}}
 {{- $container := pick . "name" "image" "command" "args" "env" "envFrom" "resources" "workingDir" | deepCopy -}}
 {{- if eq .name $server.name -}}
-{{- $_ := set $container "env" (concat (.env | default list) (include "warmstart.serverEnv" $ | fromYamlArray)) -}}
+{{- $_ := set $container "env" (include "warmstart.mergedEnv" (dict "root" $.root "env" .env) | fromYamlArray) -}}
 {{- end -}}
 {{- $containers = append $containers $container -}}
 {{- end -}}
@@ -204,18 +235,23 @@ pod as `warmstart.initContainer`; what the pod has already is kept and goes firs
 {{- range $pod.initContainers }}{{ if eq .name "warmstart" }}{{ $has = true }}{{ end }}{{ end -}}
 {{- if not $has -}}
 {{- $server := include "warmstart.serverContainer" . | fromYaml -}}
+{{- $mounted := include "warmstart.cacheIsMounted" . -}}
 {{- $containers := list -}}
 {{- range $pod.containers -}}
 {{- if eq .name $server.name -}}
-{{- $env := concat (.env | default list) (include "warmstart.serverEnv" $ | fromYamlArray) -}}
-{{- $mounts := concat (.volumeMounts | default list) (include "warmstart.volumeMounts" $ | fromYamlArray) -}}
+{{- $env := include "warmstart.mergedEnv" (dict "root" $.root "env" .env) | fromYamlArray -}}
+{{- $mounts := .volumeMounts | default list -}}
+{{- if not $mounted }}{{ $mounts = append $mounts (dict "name" "warmstart-cache" "mountPath" (include "warmstart.cacheRoot" $)) }}{{ end -}}
 {{- $containers = append $containers (mergeOverwrite (deepCopy .) (dict "env" $env "volumeMounts" $mounts)) -}}
 {{- else -}}
 {{- $containers = append $containers . -}}
 {{- end -}}
 {{- end -}}
 {{- $init := include "warmstart.initContainer" . | fromYamlArray -}}
-{{- $volumes := include "warmstart.volumes" . | fromYamlArray -}}
+{{- $volumes := list -}}
+{{- range include "warmstart.volumes" . | fromYamlArray -}}
+{{- if not (and $mounted (eq .name "warmstart-cache")) }}{{ $volumes = append $volumes . }}{{ end -}}
+{{- end -}}
 {{- $_ := set $pod "containers" $containers -}}
 {{- $_ := set $pod "initContainers" (concat ($pod.initContainers | default list) $init) -}}
 {{- $_ := set $pod "volumes" (concat ($pod.volumes | default list) $volumes) -}}

@@ -23,7 +23,6 @@ an annotation of the pod, which the Downward API shows as a file: no other objec
 {{- $root := .root -}}
 {{- $job := $root.Values.job -}}
 {{- $files := .entry.modelFiles | default dict -}}
-{{- $cache := .entry.cachePath | default $root.Values.cache.path -}}
 restartPolicy: Never
 serviceAccountName: {{ include "warmstart.serviceAccountName" $root }}
 automountServiceAccountToken: {{ eq $root.Values.claims "lease" }}
@@ -45,8 +44,8 @@ containers:
     env:
       {{- include "warmstart.storeEnv" (dict "root" $root) | nindent 6 }}
       {{- include "warmstart.downwardEnv" . | trim | nindent 6 }}
-      - name: WARMSTART_CACHE_ROOT
-        value: {{ $cache | quote }}
+      - name: VLLM_CACHE_ROOT # below that of the workload
+        value: {{ $root.Values.cache.path | quote }}
       - name: WARMSTART_IMAGE_MISMATCH
         value: {{ $root.Values.imageMismatch | quote }}
       - name: WARMSTART_CLAIMS
@@ -85,8 +84,6 @@ containers:
       - name: warmstart-spec
         mountPath: /warmstart/spec
         readOnly: true
-      - name: warmstart-cache
-        mountPath: {{ $cache | quote }}
       {{- include "warmstart.workVolumeMounts" (dict "root" $root "modelFiles" $files) | nindent 6 }}
 volumes:
   - name: warmstart-spec
@@ -95,9 +92,6 @@ volumes:
         - path: workload.yaml
           fieldRef:
             fieldPath: metadata.annotations['warmstart.dev/spec']
-  - name: warmstart-cache
-    emptyDir:
-      sizeLimit: {{ $root.Values.cache.sizeLimit | quote }}
   {{- include "warmstart.workVolumes" (dict "root" $root "modelFiles" $files) | nindent 2 }}
 {{- end -}}
 

@@ -87,8 +87,8 @@ Values that contradict each other: each message says which, and what to change. 
 {{- if and $store.claim.readOnly (or .Values.precompile .Values.prewarm.enabled .Values.gc.enabled) -}}
 {{- fail "warmstart: store.claim.readOnly is set, and precompile, prewarm and gc write to the store; set it to false" -}}
 {{- end -}}
-{{- if and .Values.gc.enabled (not (or .Values.gc.olderThan .Values.gc.keep .Values.gc.maxBytes .Values.gc.keepVllm)) -}}
-{{- fail "warmstart: gc.enabled without a limit removes nothing; set gc.olderThan, gc.keep, gc.maxBytes or gc.keepVllm" -}}
+{{- if and .Values.gc.enabled (not (or .Values.gc.olderThan .Values.gc.keep .Values.gc.maxBytes .Values.gc.vllm)) -}}
+{{- fail "warmstart: gc.enabled without a limit removes nothing; set gc.olderThan, gc.keep, gc.maxBytes or gc.vllm" -}}
 {{- end -}}
 {{- if and .Values.rbac.readOwnPod (not .Values.rbac.serverAccounts) -}}
 {{- fail "warmstart: rbac.readOwnPod needs the service accounts of the servers; set rbac.serverAccounts, or leave the spec to the chart's templates" -}}

@@ -30,9 +30,9 @@ a missing Secret or ConfigMap must not keep a server from starting.
   value: {{ .root.Values.log.level | quote }}
 - name: WARMSTART_LOG_FORMAT
   value: {{ .root.Values.log.format | quote }}
-{{- with .root.Values.metrics.pushgateway }}
+{{- if and .root.Values.metrics.pushgateway (or (not .init) .root.Values.metrics.pushFromInit) }}
 - name: WARMSTART_PUSHGATEWAY
-  value: {{ . | quote }}
+  value: {{ .root.Values.metrics.pushgateway | quote }}
 {{- end }}
 {{- end -}}
 
@@ -183,6 +183,6 @@ a missing Secret or ConfigMap must not keep a server from starting.
 {{- define "warmstart.modelFilesEnv" -}}
 {{- if or .configMap .existingClaim }}
 - name: WARMSTART_MODEL_FILES
-  value: {{ printf "/warmstart/model/%s" .path | trimSuffix "/" | quote }}
+  value: {{ printf "/warmstart/model/%s" (.path | default "") | trimSuffix "/" | quote }}
 {{- end }}
 {{- end -}}
