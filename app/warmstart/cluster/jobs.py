@@ -158,7 +158,12 @@ def _pod_spec(subject: JobSubject, options: JobOptions) -> Object:
             {
                 "name": "warmstart-spec",
                 "downwardAPI": {
-                    "items": [{"path": "workload.json", "fieldRef": {"fieldPath": f"metadata.annotations['{_SPEC}']"}}],
+                    "items": [
+                        {
+                            "path": "workload.json",
+                            "fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{_SPEC}']"},
+                        }
+                    ],
                 },
             },
             {"name": "warmstart-scratch", "emptyDir": {"sizeLimit": _SCRATCH_SIZE}},
@@ -186,7 +191,7 @@ def _container(subject: JobSubject, options: JobOptions, mounts: list[Object]) -
             *(entry for entry in server.get("env") or () if _reads_object(entry)),
             *({"name": name, "value": value.replace("$(", "$$(")} for name, value in literals.items()),
         ],
-        "envFrom": list(server.get("envFrom") or ()),
+        **({"envFrom": server["envFrom"]} if server.get("envFrom") else {}),
         "resources": {"requests": {"cpu": _CPU, "memory": _MEMORY}, "limits": {"memory": _MEMORY}},
         "securityContext": {
             "allowPrivilegeEscalation": False,

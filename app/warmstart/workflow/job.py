@@ -34,7 +34,14 @@ class Manifests:
         """Return them as a YAML stream that `kubectl apply -f -` takes."""
         import yaml
 
-        return str(yaml.safe_dump_all(self.jobs, sort_keys=False, explicit_start=True, width=2**31))
+        class Plain(yaml.SafeDumper):
+            """Writes values out where they stand twice: anchors are not for people."""
+
+            def ignore_aliases(self, data: Any) -> bool:
+                del data
+                return True
+
+        return str(yaml.dump_all(self.jobs, Dumper=Plain, sort_keys=False, explicit_start=True, width=2**31))
 
 
 def main(settings: Settings, stop: Stop, *, image: str | None = None, namespace: str | None = None) -> Manifests:

@@ -184,6 +184,7 @@ def test_a_dollar_in_an_option_is_not_expanded_by_the_kubelet() -> None:
 def test_the_stream_is_what_kubectl_takes(tmp_path: Path) -> None:
     made = _manifests(tmp_path, DEPLOYMENT)
     assert list(yaml.safe_load_all(made.text())) == list(made.jobs)
+    assert "&id" not in made.text(), "no anchors"
     assert made.document()["kind"] == "List"
     assert made.document()["items"] == list(made.jobs)
 
