@@ -16,6 +16,7 @@ from warmstart.store.model import (
     Verified,
 )
 from warmstart.store.store import Store, open_store
+from warmstart.store.trust import keygen
 
 __all__ = [
     "Claim",
@@ -32,5 +33,6 @@ __all__ = [
     "StoreOptions",
     "Usage",
     "Verified",
+    "keygen",
     "open_store",
 ]

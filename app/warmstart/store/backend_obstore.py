@@ -49,6 +49,7 @@ class ObstoreBackend:
 
         def get() -> bytes:
             result = obstore.get(self._store, name)
+            # The size is known from the answer's headers: nothing that is too large is taken into memory.
             if result.meta["size"] > limit:
                 raise EntryInvalid(f"{self._url}/{name} is larger than {limit} bytes")
             return bytes(result.bytes())
@@ -61,7 +62,7 @@ class ObstoreBackend:
         def read(start: int, length: int) -> bytes:
             return self._ask("read", name, lambda: bytes(obstore.get_range(self._store, name, start=start, length=length)))
 
-        return read_ranged(read, size, self._parallel, f"{self._url}/{name}")
+        return read_ranged(lambda: self.get(name, size), read, size, self._parallel, f"{self._url}/{name}")
 
     def put_create(self, name: str, data: bytes) -> bool:
         """Write an object only if there is none (`If-None-Match: *`)."""

@@ -12,27 +12,26 @@ PART = 8 << 20
 """Bytes of one request. Large enough that its round trip does not count, small enough that a few of them are little memory."""
 
 
-def read_ranged(read: Callable[[int, int], bytes], size: int, parallel: int, what: str) -> Iterator[bytes]:
-    """Yield `size` bytes that `read(start, length)` gives, at most `parallel` + 1 parts in memory.
+def read_ranged(
+    whole: Callable[[], bytes], read: Callable[[int, int], bytes], size: int, parallel: int, what: str
+) -> Iterator[bytes]:
+    """Yield `size` bytes: from `whole()` where they fit one part, else from `read(start, length)`, in bounded memory.
 
-    An object that has become shorter is an error here already: parts behind the gap would otherwise follow it unnoticed.
+    At most `parallel` + 1 parts are held. An object of another size is an error here already: parts behind a gap would
+    otherwise follow it unnoticed.
     """
+    if size <= PART:
+        yield _checked(whole(), size, what)
+        return
 
     def part(start: int) -> bytes:
         wanted = min(PART, size - start)
-        data = read(start, wanted)
-        if len(data) != wanted:
-            raise EntryInvalid(f"{what} has fewer than the {size} bytes that its manifest states")
-        return data
+        return _checked(read(start, wanted), wanted, what)
 
-    starts = iter(range(0, size, PART))
-    if size <= PART:
-        yield from (part(start) for start in starts)
-        return
     with ThreadPoolExecutor(parallel) as pool:
         ahead: deque[Future[bytes]] = deque()
         try:
-            for start in starts:
+            for start in range(0, size, PART):
                 ahead.append(pool.submit(part, start))
                 if len(ahead) >= parallel:
                     yield ahead.popleft().result()
@@ -41,3 +40,9 @@ def read_ranged(read: Callable[[int, int], bytes], size: int, parallel: int, wha
         finally:
             for future in ahead:
                 future.cancel()
+
+
+def _checked(data: bytes, wanted: int, what: str) -> bytes:
+    if len(data) != wanted:
+        raise EntryInvalid(f"{what} has other than the number of bytes that its manifest states")
+    return data

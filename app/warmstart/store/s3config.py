@@ -17,7 +17,7 @@ from warmstart.errors import AccessDenied, UsageError
 _SAME = {"key", "username", "secret", "password", "token", "anon", "endpoint_url", "client_kwargs", "config_kwargs"}
 _IGNORED = {
     "use_listings_cache", "skip_instance_cache", "listings_expiry_time", "max_paths", "default_block_size", "asynchronous",
-    "default_fill_cache", "default_cache_type", "max_concurrency", "fixed_upload_size", "version_aware", "cache_regions", "loop",
+    "default_fill_cache", "default_cache_type", "max_concurrency", "fixed_upload_size", "cache_regions", "loop",
 }  # fmt: skip
 _EXTRA = {"ServerSideEncryption": "server_side_encryption", "SSEKMSKeyId": "sse_kms_key_id"}
 _METADATA_OFF = "true"
