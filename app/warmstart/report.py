@@ -86,7 +86,7 @@ def describe(error: BaseException) -> str:
 
 def failure(command: str, error: BaseException, **known: Any) -> Result:
     """Return the result of a call that an error ended, with what was `known` by then."""
-    outcome = "failed" if isinstance(error, Exception) else "terminated"
+    outcome = getattr(error, "outcome", "failed" if isinstance(error, Exception) else "terminated")
     return Result(command=command, outcome=outcome, reason=describe(error), error=type(error).__name__, **known)
 
 

@@ -96,7 +96,7 @@ def gc(settings: Settings, limits: Limits) -> Said:
     store: Store = entries.open_from(settings, [])
     planned = store.plan_gc(GcPolicy(**policy))
     document: dict[str, Any] = {"plan": dataclasses.asdict(planned), "executed": limits.execute}
-    lines = [f"{key[:16]}  {reason}" for key, reason in planned.entries.items()]
+    lines = [f"{name.removeprefix('entries/')}  {reason}" for name, reason in planned.entries.items()]
     lines.append(
         f"{len(planned.entries)} entries, {len(planned.blobs)} blobs and {len(planned.others)} other objects "
         f"{'go' if limits.execute else 'would go'}, {_bytes(planned.freed)}; {planned.kept_entries} entries stay"

@@ -7,9 +7,9 @@ import os
 from typing import TYPE_CHECKING
 
 from warmstart.errors import UnknownGpuError
+from warmstart.settings import PREFIX
 from warmstart.workflow import compiling, resolve
 from warmstart.workflow.run import Progress
-from warmstart.workflow.stopping import DeadlineExceeded
 
 if TYPE_CHECKING:
     from warmstart.report import Result
@@ -36,7 +36,7 @@ def compile_model(settings: Settings, stop: Stop, model: str, args: tuple[str, .
         gpu = catalog.get(live.name)
     else:
         raise UnknownGpuError("it is not said which GPU to compile for", hint="give --gpu NAME; `warmstart gpus` lists them")
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("WARMSTART_")}
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
     root = resolve.cache_root(settings, environ)
     progress.update(model=model, gpu=gpu.name, cache_root=str(root))
     request = compiler.CompileRequest(
@@ -47,11 +47,9 @@ def compile_model(settings: Settings, stop: Stop, model: str, args: tuple[str, .
         cache_root=root,
         model_files=settings.model_files,
         jobs=settings.jobs,
-        deadline_seconds=0.0 if stop.remaining() == float("inf") else stop.remaining(),
+        deadline_seconds=compiling.seconds_left(stop),
     )
-    report = compiling.start(request, compiling.on_event, stop)
-    if stop():
-        raise DeadlineExceeded("the deadline passed while compiling")
+    report = compiling.start(request, stop)
     progress.result = dataclasses.replace(
         progress.result,
         vllm=report.vllm,

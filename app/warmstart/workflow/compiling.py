@@ -11,16 +11,16 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warmstart.errors import AccessDenied, NoSpaceError, TemporaryError, UsageError, WarmstartError
-from warmstart.workflow.stopping import DeadlineExceeded, Stop
+from warmstart.errors import AccessDenied, NoSpaceError, TemporaryError, UsageError, WarmstartError, shorten
+from warmstart.workflow.stopping import Stop
 
 if TYPE_CHECKING:
     from warmstart.archive import Packed
-    from warmstart.compiler.report import CompileReport
+    from warmstart.compiler.report import CompileReport, CompileRequest
     from warmstart.settings import Settings
     from warmstart.store import Claim, Claims, Found, Store
     from warmstart.workflow.resolve import Target
@@ -137,12 +137,11 @@ def work_folder(settings: Settings) -> Iterator[Path]:
 def compile_into(target: Target, settings: Settings, stop: Stop, folder: Path) -> Made:
     """Run the pass for `target` with a cache root below `folder`, and pack what it left.
 
-    Raises CompileError, UsageError, NoSpaceError; DeadlineExceeded where the pass was stopped by its deadline.
+    Raises CompileError, UsageError, TemporaryError (out of time, out of room).
     """
     from warmstart.archive import Compiled, pack
 
-    root = folder / "cache"
-    report = run_pass(target, settings, stop, root)
+    report = run_pass(target, settings, stop, folder)
     if report.outcome == "nothing-to-compile":
         return Made(report, None)
     facts = Compiled(
@@ -157,12 +156,12 @@ def compile_into(target: Target, settings: Settings, stop: Stop, folder: Path) -
         graphs=report.graphs,
         counters={"compile_milliseconds": round(report.seconds * 1000), "gpu_memory_bytes": report.gpu_memory_bytes},
     )
-    packed = pack(root, folder / "layers", key=target.key, factors=target.identity.factors, facts=facts)
+    packed = pack(folder / "cache", folder / "layers", key=target.key, factors=target.identity.factors, facts=facts)
     return Made(report, packed)
 
 
-def run_pass(target: Target, settings: Settings, stop: Stop, root: Path) -> CompileReport:
-    """Run the compile pass for `target` into the cache root `root`."""
+def run_pass(target: Target, settings: Settings, stop: Stop, folder: Path) -> CompileReport:
+    """Run the compile pass for `target` with its cache root and its scratch files below `folder`."""
     from warmstart import compiler
 
     request = compiler.CompileRequest(
@@ -170,26 +169,31 @@ def run_pass(target: Target, settings: Settings, stop: Stop, root: Path) -> Comp
         args=target.request.args,
         env=target.environ,
         gpu=target.gpu,
-        cache_root=root,
+        gpu_count=target.request.gpu_count,
+        cache_root=folder / "cache",
         model_files=settings.model_files,
         jobs=settings.jobs,
-        deadline_seconds=0.0 if stop.remaining() == float("inf") else stop.remaining(),
+        deadline_seconds=seconds_left(stop),
+        work=folder,
     )
-    report = start(request, on_event, stop)
-    if stop():
-        raise DeadlineExceeded("the deadline passed while compiling")
-    return report
+    return start(request, stop)
 
 
-def start(request: Any, event: Callable[..., None], stop: Stop) -> CompileReport:
+def seconds_left(stop: Stop) -> float:
+    """Return the seconds left for the pass, 0 where there is no deadline."""
+    left = stop.remaining()
+    return 0.0 if left == float("inf") else max(left, 0.001)
+
+
+def start(request: CompileRequest, stop: Stop) -> CompileReport:
     """Call the compiler: the one seam that the tests of this room replace."""
     from warmstart import compiler
 
-    run: Any = compiler.run_pass  # type: ignore[attr-defined]
-    report: CompileReport = run(request, event, stop=stop)
-    return report
+    return compiler.run_pass(request, on_event, stop)
 
 
-def on_event(event: Any) -> None:
+def on_event(event: Mapping[str, Any]) -> None:
     """Log what the pass tells."""
-    LOG.info("compile: %s", event, extra={"event": event})
+    LOG.info(
+        "compile: %s", " ".join(f"{name}={shorten(value, 80)}" for name, value in event.items()), extra={"event": dict(event)}
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import TYPE_CHECKING, Any
 
 from warmstart.errors import EntryInvalid, EntryNotFound, WarmstartError
@@ -95,7 +94,7 @@ def _one(
         "cache_root": "",
     }
     try:
-        facts["cache_root"] = str(resolve.cache_root(settings, {**os.environ, **request.env}))
+        facts["cache_root"] = str(resolve.cache_root(settings, {**resolve.image_environment(), **request.env}))
         if reason := resolve.nothing_to_compile(request):
             return Plan(facts=facts, state="nothing-to-compile", reason=reason, unresolved=unresolved)
         if not gpu:

@@ -26,6 +26,11 @@ LOG = logging.getLogger("warmstart.workflow")
 
 _MOST_SPEC_BYTES = 16 << 20
 _TAG_VERSION = re.compile(r":v?(\d+\.\d+\.\d+)(?:$|[-.+@\w])")
+_IMAGE_PREFIXES = (
+    *("VLLM_", "TORCH", "PYTORCH_", "TRITON_", "INDUCTOR_", "CUDA_", "NVIDIA_", "NCCL_", "FLASHINFER_", "DG_", "TILELANG_"),
+    *("CUTE_DSL_", "RAY_EXPERIMENTAL_NOSET_", "HF_", "HUGGINGFACE_", "TRANSFORMERS_", "XDG_"),
+)
+_IMAGE_NAMES = frozenset({"HOME", "PATH", "LD_LIBRARY_PATH", "NVCC_THREADS", "CMAKE_BUILD_TYPE", "VERBOSE"})
 _TRUE = frozenset({"1", "true", "yes", "on"})
 
 
@@ -115,8 +120,8 @@ def target(settings: Settings, request: ServeRequest, gpu: GpuProfile, fingerpri
     vllm = fingerprint.version("vllm")
     warnings = [*check_image(request, vllm, settings.image_mismatch), *identity.hazards(request.env, _fields(request))]
     refuse_unknown(request)
-    request = without_instance(request, settings)
-    environ = {**_image_environment(), **request.env}
+    environ = without_instance({**image_environment(), **request.env}, settings)
+    request = dataclasses.replace(request, env=without_instance(request.env, settings))
     files = identity.request_files(request, folder=settings.model_files, env=environ)
     found = identity.identify(request, gpu, files, code=fingerprint, image_env=environ)
     torch = fingerprint.packages.get("torch", "").partition(" ")[0]
@@ -216,16 +221,18 @@ def refuse_unknown(request: ServeRequest) -> None:
             )
 
 
-def without_instance(request: ServeRequest, settings: Settings) -> ServeRequest:
-    """Return the request without variables that hold the name of the own pod: they are other in every pod."""
+def without_instance(env: Mapping[str, str], settings: Settings) -> dict[str, str]:
+    """Return an environment without variables that hold the name of the own pod: they are other in every pod."""
     own = {socket.gethostname(), settings.pod_name} - {None, ""}
-    env = {name: value for name, value in request.env.items() if value not in own}
-    return request if len(env) == len(request.env) else dataclasses.replace(request, env=env)
+    return {name: value for name, value in env.items() if value not in own}
 
 
-def _image_environment() -> dict[str, str]:
-    """Return what the image sets, as far as this process, which runs in the same image, can tell it from its own variables."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("WARMSTART_")}
+def image_environment() -> dict[str, str]:
+    """Return what the server's image sets, as this process, which runs in the same image, sees it in its own variables.
+
+    Only names that matter to vLLM: this process has variables of its own, credentials of the store among them.
+    """
+    return {name: value for name, value in os.environ.items() if name.startswith(_IMAGE_PREFIXES) or name in _IMAGE_NAMES}
 
 
 def _fields(request: ServeRequest) -> dict[str, str]:

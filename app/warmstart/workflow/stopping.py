@@ -26,9 +26,13 @@ class Stopped(BaseException):
 class Terminated(Stopped):
     """SIGTERM arrived."""
 
+    outcome = "terminated"
+
 
 class DeadlineExceeded(Stopped):
     """The call's own deadline passed."""
+
+    outcome = "failed"
 
 
 class Stop:

@@ -1,4 +1,4 @@
-"""Metrics: a textfile that node-exporter takes, a push that a gateway takes, and no trace of either going wrong in the result."""
+"""Metrics: a textfile that node-exporter takes, a push that a gateway takes, and neither going wrong changes the result."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_the_text_says_what_is_known() -> None:
 def test_a_log_line_is_one_json_object_whatever_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:
     report.start_logging("debug", "json")
     try:
-        raise ValueError("two\nlines")
+        int("two\nlines")
     except ValueError:
         logging.getLogger("warmstart.store").exception("a %s", "b\nc", extra={"key": "k", "odd": object()})
     (line,) = capsys.readouterr().err.splitlines()
@@ -124,8 +124,8 @@ def test_errors_are_told_in_one_line() -> None:
 
 def test_metrics_are_not_imported_unless_asked_for() -> None:
     code = (
-        "import sys; from warmstart import report; "
-        "report.publish(report.Result(command='run', outcome='hit'), termination_log=None, metrics_textfile=None, pushgateway=None);"
+        "import sys; from warmstart import report; result = report.Result(command='run', outcome='hit');"
+        "report.publish(result, termination_log=None, metrics_textfile=None, pushgateway=None);"
         "sys.exit('prometheus_client' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0

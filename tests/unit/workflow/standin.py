@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from warmstart.compiler.report import CompileReport, CompileRequest, RankReport
-from warmstart.errors import CompileError
+from warmstart.errors import CompileError, TemporaryError
 from warmstart.workflow import compiling
 
 BEHAVIOUR = "WARMSTART_TEST_PASS"
@@ -38,14 +38,16 @@ def write_cache(root: Path, request_text: str, ranks: int) -> str:
     return key
 
 
-def run_pass(request: CompileRequest, event: Any, stop: Any) -> CompileReport:
+def run_pass(request: CompileRequest, stop: Any) -> CompileReport:
     """Behave as the compile pass does towards its caller."""
     behaviour = dict(item.partition("=")[::2] for item in os.environ.get(BEHAVIOUR, "").split(";") if item)
-    event({"event": "phase", "name": "stand-in"})
+    compiling.on_event({"event": "phase", "name": "stand-in"})
     print(f"stand-in: pid {os.getpid()} in {request.cache_root}", file=sys.stderr, flush=True)
     end = time.monotonic() + float(behaviour.get("seconds", 0))
     while time.monotonic() < end and not stop():
         time.sleep(0.02)
+    if stop():
+        raise TemporaryError("the compile pass was stopped")
     if "fail" in behaviour:
         raise CompileError(behaviour["fail"])
     if "nothing" in behaviour:
@@ -69,6 +71,7 @@ def _report(request: CompileRequest, outcome: str, reason: str, keys: tuple[str,
             seconds={"compile": 1.0},
             peak_bytes=1,
             passes={},
+            reads={},
         )
         for rank in range(ranks)
     )
