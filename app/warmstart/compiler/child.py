@@ -99,6 +99,8 @@ def _run(job: Job, reporter: Reporter) -> int:
     bench = Bench(gpu=gpu, visible=job.visible, versions=f"vLLM {line.vllm}")
     warned = Warned()
     warned.install()
+    # vLLM sets it when it is imported; here Inductor is imported first, and would start a pool of compile processes.
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     ctypes.CDLL(job.stub, mode=ctypes.RTLD_GLOBAL)
     bench.install("driver")
     import torch

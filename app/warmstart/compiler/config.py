@@ -66,7 +66,7 @@ def engine_config(namespace: Any) -> Any:
 
 
 def as_in_engine_core(config: Any, dp_rank: int) -> Any:
-    """Return the configuration as the engine core process of data-parallel rank `dp_rank` holds it before it starts its workers.
+    """Return the configuration as the engine core process of a data-parallel rank holds it before it starts its workers.
 
     The server pickles its configuration into that process, which then takes its rank (EngineCoreProc.run_engine_core).
     """
@@ -89,8 +89,8 @@ def as_in_engine_core(config: Any, dp_rank: int) -> Any:
 def read_hub_from_cache(bench: Bench) -> None:
     """Let the hub's client read its local cache only, and vLLM believe that the hub is reachable.
 
-    The model's files were laid out in a hub cache for this pass. Offline mode reads them without the network; but a vLLM that knows
-    of it puts the snapshot's folder in the place of the model's name, and the name is part of the key.
+    The model's files were laid out in a hub cache for this pass. Offline mode reads them without the network; but a vLLM that
+    knows of it puts the snapshot's folder in the place of the model's name, and the name is part of the key.
     """
     import types
 

@@ -1,6 +1,7 @@
 """Run a pass from the outside: prepare its environment, start its process, follow its events, and make a report of them.
 
-Nothing of torch or vLLM is imported here. The caller can stop a pass at any moment; its processes are one group and end together.
+Nothing of torch or vLLM is imported here. The caller can stop a pass at any moment; its processes are one group and end
+together.
 """
 
 from __future__ import annotations
@@ -45,13 +46,13 @@ def run_pass(request: CompileRequest, on_event: OnEvent | None = None, stop: Cal
         TemporaryError: stopped, out of time, or out of space.
 
     """
-    line = lines.installed()
+    lines.installed()
     begin = time.monotonic()
     _writable(request.cache_root)
     with tempfile.TemporaryDirectory(prefix="warmstart-pass-", dir=request.work) as scratch:
         pass_ = _Pass(request, Path(scratch), on_event or (lambda _event: None), stop or (lambda: False))
         events = pass_.run()
-    return _summary(request, line, events, time.monotonic() - begin)
+    return _summary(request, events, time.monotonic() - begin)
 
 
 def jobs_for(ranks_at_most: int = 0) -> int:
@@ -74,10 +75,7 @@ class _Pass:
             job = self._job(theirs.fileno())
             process = self._start(theirs)
             try:
-                assert process.stdin is not None
-                with contextlib.suppress(BrokenPipeError):  # it died at once; the events say why
-                    process.stdin.write(json.dumps(job).encode())
-                    process.stdin.close()
+                _hand_over(process, job)
                 events = list(self._follow(ours))
                 process.wait(_GRACE_SECONDS)  # its last packet has come; its exit code is about to
             finally:
@@ -192,6 +190,14 @@ def _error(event: Mapping[str, Any]) -> Exception:
     return error
 
 
+def _hand_over(process: subprocess.Popen[bytes], job: dict[str, Any]) -> None:
+    stdin = process.stdin
+    if stdin is not None:
+        with contextlib.suppress(BrokenPipeError):  # it died at once; its exit code says so
+            stdin.write(json.dumps(job).encode())
+            stdin.close()
+
+
 def _end_group(process: subprocess.Popen[bytes]) -> None:
     """End every process of the pass: politely, then not."""
     for signal_number in (signal.SIGTERM, signal.SIGKILL):
@@ -228,7 +234,7 @@ def _has_descriptor(stream: Any) -> bool:
         return False
 
 
-def _summary(request: CompileRequest, line: lines.Line, events: list[dict[str, Any]], seconds: float) -> CompileReport:
+def _summary(request: CompileRequest, events: list[dict[str, Any]], seconds: float) -> CompileReport:
     import importlib.metadata
 
     versions = {name: importlib.metadata.version(name) for name in ("vllm", "torch")}

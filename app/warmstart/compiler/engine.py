@@ -1,8 +1,9 @@
 """The engine core around one rank: vLLM's own start-up sequence, up to the point where every module has been compiled.
 
-`vllm serve` compiles inside EngineCore's start-up: the executor makes the workers and loads the model, then the KV cache layout is
-resolved (it is part of vLLM's key), then memory is profiled, which calls the model for the first time. The pass goes through the same
-methods of the same classes, with an executor that has one worker, this rank's, and ends each of the GPU-bound steps after its model run.
+`vllm serve` compiles inside EngineCore's start-up: the executor makes the workers and loads the model, then the KV cache
+layout is resolved (it is part of vLLM's key), then memory is profiled, which calls the model for the first time. The pass
+goes through the same methods of the same classes, with an executor that has one worker, this rank's, and ends each of the
+GPU-bound steps after its model run.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ class FakeCall:
         self._graph_module: Any = None
 
     def __call__(self, *args: Any) -> Any:
+        """Return the outputs for these graph inputs."""
         if self._graph_module is None:
             self._graph_module = self._load()
         self._module.calls += 1

@@ -1,9 +1,9 @@
 """The mode under which vLLM's worker runs in the pass: CUDA tensors fake, CPU tensors real.
 
-FakeTensorMode alone makes every tensor fake. vLLM's worker computes sizes, block tables and token counts on the CPU and reads them
-back, so here an operation becomes fake only when a CUDA device or a fake tensor takes part in it. Where Python asks a fake tensor for a
-value (`.item()`, `.any()`), there is none: the answer is a constant, and `reads` counts how often and where it was asked, because
-code that branches on a weight's value may go another way on the server.
+FakeTensorMode alone makes every tensor fake. vLLM's worker computes sizes, block tables and token counts on the CPU and reads
+them back, so here an operation becomes fake only when a CUDA device or a fake tensor takes part in it. Where Python asks a
+fake tensor for a value (`.item()`, `.any()`), there is none: the answer is a constant, and `reads` counts how often and where
+it was asked, because code that branches on a weight's value may go another way on the server.
 """
 
 from __future__ import annotations

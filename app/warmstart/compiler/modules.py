@@ -1,9 +1,10 @@
 """Compiled modules: let vLLM compile and save each one, and stand in for the call of its kernels.
 
-vLLM compiles a module at its first call: it traces, compiles every piece for every range, saves the artifact, and calls it. Only that
-last step needs a GPU. `Watch` lets the first three happen as they are, reads the saved artifact back as a server would, and gives its
-call another end: instead of running kernels it returns fake tensors of the shapes, dtypes and devices that the traced graph says. So
-the run goes on, to the next module (an encoder, a draft model) and to the end of the profile run.
+vLLM compiles a module at its first call: it traces, compiles every piece for every range, saves the artifact, and calls it.
+Only that last step needs a GPU. `Watch` lets the first three happen as they are, reads the saved artifact back as a server
+would, and gives its call another end: instead of running kernels it returns fake tensors of the shapes, dtypes and devices
+that the traced graph says. So the run goes on, to the next module (an encoder, a draft model) and to the end of the profile
+run.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 class Module:
     """One module with `support_torch_compile`, and what became of it.
 
-    `pieces` counts the (graph, range) pairs that vLLM compiled, `entries` those that the artifact on disk holds, `artifacts` the
-    distinct binaries behind them (equal layers share one).
+    `pieces` counts the (graph, range) pairs that vLLM compiled, `entries` those that the artifact on disk holds, `artifacts`
+    the distinct binaries behind them (equal layers share one).
     """
 
     name: str
@@ -89,9 +90,9 @@ class Watch:
 
         """
         if len(self.modules) != len(self.found):
-            called = [module.name for module in self.modules]
+            found, called = ", ".join(self.found), ", ".join(module.name for module in self.modules)
             raise CompileError(
-                f"{len(self.found)} modules are to be compiled ({', '.join(self.found)}), {len(called)} were ({', '.join(called)})"
+                f"{len(self.found)} modules are to be compiled ({found}), {len(self.modules)} were ({called or 'none'})"
             )
         for module in self.modules:
             path = Path(module.path)

@@ -60,7 +60,8 @@ def _refuse_without_headers(config: Any) -> None:
         return
     if not get_safetensors_params_metadata(model.model, revision=model.revision):
         raise ModelFilesError(
-            f"vLLM chooses the layers that {model.quantization} covers by the checkpoint's safetensors headers, and {model.model} has none here",
+            f"vLLM chooses the layers that {model.quantization} covers by the checkpoint's safetensors headers, "
+            f"and {model.model} has none here",
             hint="give a folder or a hub name whose .safetensors files can be read (headers alone are read, no weights)",
         )
 

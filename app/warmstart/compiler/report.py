@@ -15,9 +15,9 @@ class CompileRequest:
 
     `args` go to vLLM's parser unchanged, `env` is the server's environment. `model_files` is a folder with config.json and
     companions that stands in for the hub where `model` is a hub name. `cache_root` becomes VLLM_CACHE_ROOT. `jobs` bounds the
-    ranks compiled at once (0: as cores and memory allow), `deadline_seconds` the whole pass (0: none). `gpu_count` is the number of
-    GPUs that the server's container sees (0: a whole node, 8). `stub` is a libcuda stand-in that was built before, `work` a folder for
-    one that is built now and for other files of the pass.
+    ranks compiled at once (0: as cores and memory allow), `deadline_seconds` the whole pass (0: none). `gpu_count` is the
+    number of GPUs that the server's container sees (0: a whole node, 8). `stub` is a libcuda stand-in that was built before,
+    `work` a folder for one that is built now and for other files of the pass.
     """
 
     model: str

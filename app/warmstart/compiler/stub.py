@@ -1,9 +1,10 @@
 """A stand-in for libcuda.so.1: it lets extension modules that link the driver load where no driver is.
 
-vLLM's extension modules (`_C`, `_moe_C`, FlashAttention …) and some of torch's name libcuda.so.1 among the libraries they need. Without
-it they do not load, their operators are not registered, and a compile pass would trace other code than the server runs. The stand-in
-exports every `cu…` name that those modules leave undefined; each function answers CUDA_ERROR_NO_DEVICE. It is loaded before anything
-else in the pass's processes, also where a driver is installed: the pass must never touch a GPU by accident.
+vLLM's extension modules (`_C`, `_moe_C`, FlashAttention …) and some of torch's name libcuda.so.1 among the libraries they
+need. Without it they do not load, their operators are not registered, and a compile pass would trace other code than the
+server runs. The stand-in exports every `cu…` name that those modules leave undefined; each function answers
+CUDA_ERROR_NO_DEVICE. It is loaded before anything else in the pass's processes, also where a driver is installed: the pass
+must never touch a GPU by accident.
 
 `python -m warmstart.compiler.stub --output PATH` builds it, for an image without a C compiler at run time.
 """

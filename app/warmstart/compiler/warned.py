@@ -1,8 +1,8 @@
 """Warnings of vLLM and torch during the pass: each one may be a pass switched off or a fallback taken, so each is an error.
 
-vLLM goes on with a warning where a GPU, a library or the network is not as it wants: a fusion pass disables itself, a kernel choice
-falls back, an artifact is not saved. A server with a GPU does not, and finds another graph under the same key. So every warning that is
-not in the table below ends the pass with its text.
+vLLM goes on with a warning where a GPU, a library or the network is not as it wants: a fusion pass disables itself, a kernel
+choice falls back, an artifact is not saved. A server with a GPU does not, and finds another graph under the same key. So
+every warning that is not in the table below ends the pass with its text.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ HARMLESS = (
     Harmless(
         "vllm.utils.flashinfer",
         r"FlashInfer kernels are disabled",
-        "decided by nvcc, ninja and flashinfer-cubin, which are factors of the request key: a server that has them asks for another entry",
+        "decided by nvcc, ninja and flashinfer-cubin, which the request key holds: a server with others asks another entry",
+    ),
+    Harmless(
+        "vllm.utils.flashinfer", r"FlashInfer's precompiled kernels are missing", "how long a start takes, not what it compiles"
     ),
     Harmless("vllm.config.model", r"Default vLLM sampling parameters have been overridden", "sampling is not compiled"),
     Harmless("vllm.utils.system_utils", r"Found ulimit", "a limit of the API server's sockets"),

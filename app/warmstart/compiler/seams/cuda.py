@@ -29,8 +29,7 @@ class VirtualStream:
     def __enter__(self) -> VirtualStream:
         return self
 
-    def __exit__(self, *_exc: object) -> bool:
-        return False
+    def __exit__(self, *_exc: object) -> None: ...
 
     def synchronize(self, *_args: Any) -> None: ...
 

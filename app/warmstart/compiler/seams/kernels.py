@@ -31,7 +31,7 @@ def deep_gemm_layout(bench: Bench) -> None:
         rows = recipe[0] if is_sfa else recipe[1]
         if before_blackwell and rows != 1:
             return scales.contiguous()
-        columns = scales.shape[-1] if before_blackwell else -(-(-(-k // recipe[2])) // 4)
+        columns = scales.shape[-1] if before_blackwell else _ceil(-(-k // recipe[2]), 4) // 4
         batch, aligned = list(scales.shape[:-2]), _ceil(mn, 4)
         return torch.empty_strided(
             [*batch, mn, columns],

@@ -36,7 +36,7 @@ def one_node(bench: Bench) -> None:
     """All ranks of a group share one node; a request that spans nodes is refused before the pass."""
     state = "vllm.distributed.parallel_state"
     bench.replace_everywhere(state, "_node_count", lambda _group: 1)
-    bench.replace_everywhere(state, "in_the_same_node_as", lambda group, source_rank=0: [True] * group.size())
+    bench.replace_everywhere(state, "in_the_same_node_as", lambda group, *_args, **_kwargs: [True] * group.size())
 
 
 @stage("vllm", "world.communicators", "NCCL, custom all-reduce and symmetric memory allocate on every GPU of the group")
