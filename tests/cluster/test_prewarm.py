@@ -5,6 +5,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.chart.tools import ROOT
 from tests.cluster.conftest import CRDS, end_pod, eventually
 from tests.unit.cluster.specs import DEPLOYMENT
 
@@ -218,6 +223,18 @@ def test_a_dry_run_asks_the_server_and_creates_nothing(kubeconfig: Path, admin: 
     assert list(admin.list(EVENTS, namespace, fields="reportingController=warmstart.dev/prewarm")) == []
 
 
+def test_metrics_name_every_state(kubeconfig: Path, admin: Api, namespace: str, tmp_path: Path) -> None:
+    _deploy(admin, namespace, "qwen3")
+    _deploy(admin, namespace, "unlike", command=["nginx"], args=[])
+    textfile = tmp_path / "prewarm.prom"
+    prewarm.main(Settings(metrics_textfile=textfile), Stop(), kubeconfig=kubeconfig, config=_config(tmp_path, namespace))
+    text = textfile.read_text()
+    assert 'warmstart_prewarm_targets{state="created"} 1.0' in text
+    assert 'warmstart_prewarm_targets{state="unreadable"} 1.0' in text
+    assert 'warmstart_prewarm_targets{state="failed"} 0.0' in text
+    assert "warmstart_prewarm_workloads 2.0" in text
+
+
 def test_a_queue_and_a_job_template_reach_the_job(run: Run, admin: Api, namespace: str) -> None:
     _deploy(admin, namespace, "qwen3")
     template = {"spec": {"template": {"spec": {"priorityClassName": "system-node-critical", "hostNetwork": False}}}}
@@ -311,6 +328,32 @@ def test_a_watch_notices_a_rollout_long_before_the_next_full_look(
         stop.set()
         thread.join(30)
     assert not thread.is_alive()
+
+
+def test_sigterm_ends_a_watch_at_once(kubeconfig: Path, admin: Api, namespace: str, tmp_path: Path) -> None:
+    """A rollout of pre-warm itself: the process ends with 143, well within any grace period, whatever it waits for."""
+    _deploy(admin, namespace, "qwen3")
+    config = _config(tmp_path, namespace, resyncSeconds=3600)
+    command = [
+        sys.executable,
+        "-m",
+        "warmstart",
+        "prewarm",
+        "--watch",
+        "--config",
+        str(config),
+        "--kubeconfig",
+        str(kubeconfig),
+    ]
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "app"), "HOME": str(tmp_path)}
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        eventually(lambda: _count(admin, namespace) == 1, seconds=60)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 143
+    finally:
+        process.kill()
+        process.communicate()
 
 
 OPTED_IN = {"warmstart.dev/prewarm": "true"}

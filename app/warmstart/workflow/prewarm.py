@@ -71,7 +71,7 @@ def main(
         kubeconfig: the cluster, where this is not a pod of it.
         watch: stay and follow changes.
         dry_run: let the API server check the Jobs, and create none.
-        told: called with each look, for metrics and logs.
+        told: called with each look.
 
     Returns the last look. Raises `UsageError`, `AccessDenied` with the missing rule; without `watch` `TemporaryError`, too.
 
@@ -93,9 +93,19 @@ def main(
     if not checked.store:
         raise UsageError("prewarm needs a store", hint="give --store URL, WARMSTART_STORE, or `store` in the configuration")
     api = connect(kubeconfig)
+
+    def tell(look: Look) -> Look:
+        from warmstart.workflow import prewarm_metrics
+
+        LOG.info("looked at the cluster", extra={"counts": look.counts()})
+        prewarm_metrics.deliver(look, settings)
+        if told is not None:
+            told(look)
+        return look
+
     try:
         prewarmer = _prewarmer(api, checked, settings, dry_run=dry_run)
-        return _follow(api, prewarmer, checked, stop, told) if watch else _tell(prewarmer.look(), told)
+        return _follow(api, prewarmer, checked, stop, tell) if watch else tell(prewarmer.look())
     finally:
         api.close()
 
@@ -118,7 +128,7 @@ def _prewarmer(api: Api, config: PrewarmConfig, settings: Settings, *, dry_run: 
     )
 
 
-def _follow(api: Api, prewarmer: Prewarmer, config: PrewarmConfig, stop: Stop, told: Callable[[Look], None] | None) -> Look:
+def _follow(api: Api, prewarmer: Prewarmer, config: PrewarmConfig, stop: Stop, tell: Callable[[Look], Look]) -> Look:
     """Look whenever something changed, and at least every `resync_seconds`; a cluster that does not answer is asked again."""
     from warmstart.cluster.watching import Watches
     from warmstart.workflow.prewarming import Look
@@ -128,7 +138,7 @@ def _follow(api: Api, prewarmer: Prewarmer, config: PrewarmConfig, stop: Stop, t
     try:
         while not stop():
             try:
-                look = _tell(prewarmer.look(), told)
+                look = tell(prewarmer.look())
             except TemporaryError as error:
                 LOG.warning("looking again later: %s", error)
             if _wait(watches, config.resync_seconds * random.uniform(1 - _JITTER, 1 + _JITTER), stop):  # noqa: S311 - spreads load
@@ -146,13 +156,6 @@ def _wait(watches: Watches, seconds: float, stop: Stop) -> bool:
         if watches.wait(min(left, _LONGEST_SLEEP_SECONDS)):
             return True
     return False
-
-
-def _tell(look: Look, told: Callable[[Look], None] | None) -> Look:
-    LOG.info("looked at the cluster", extra={"counts": look.counts()})
-    if told is not None:
-        told(look)
-    return look
 
 
 def _keys(settings: Settings, catalog: Catalog) -> FindKey:

@@ -55,20 +55,21 @@ class Pods:
     folder: Path
     names: list[str] = dataclasses.field(default_factory=list)
 
-    def render(self, values: dict[str, Any], *, args: tuple[str, ...] = (), check: str = "files") -> dict[str, Any]:
-        """Return the pod spec that a chart makes which includes ours, for a server on the mounted model."""
-        server_values = merge(_IMAGE_VALUES, values)
-        rendered = self.helm.template(
-            {"how": "whole", "pod": self._server(args, check), "warmstart": server_values}, chart=self._chart()
-        )
+    def render(self, values: dict[str, Any], *, check: str = "files", **call: Any) -> dict[str, Any]:
+        """Return the pod spec that a chart makes which includes ours, for a server on the mounted model.
+
+        `call` goes to the chart's template beside the pod.
+        """
+        given = {"how": "whole", "call": call, "pod": self._server(check), "warmstart": merge(_IMAGE_VALUES, values)}
+        rendered = self.helm.template(given, chart=self._chart())
         assert not rendered.error, rendered.error
         spec: dict[str, Any] = rendered.one("Deployment")["spec"]["template"]["spec"]
         return spec
 
-    def play(self, spec: dict[str, Any]) -> Played:
-        """Run a pod to its end."""
-        name = self.name()
-        done = self.podman.play(name, spec)
+    def play(self, spec: dict[str, Any], *, name: str = "", **options: Any) -> Played:
+        """Run a pod to its end; `options` are those of `Podman.play`."""
+        name = name or self.name()
+        done = self.podman.play(name, spec, **options)
         return Played(self.podman, name, done.code, done.out + done.log)
 
     def name(self) -> str:
@@ -76,7 +77,7 @@ class Pods:
         self.names.append(f"pod-{uuid.uuid4().hex[:8]}")
         return self.names[-1]
 
-    def _server(self, args: tuple[str, ...], check: str) -> dict[str, Any]:
+    def _server(self, check: str) -> dict[str, Any]:
         volumes, mounts = machine_mounts()
         env = {"CHECK": check, "CHECK_GPU": "h200", "PATH": f"{sys.prefix}/bin:/usr/local/bin:/usr/bin:/bin", **environment()}
         return {
@@ -92,7 +93,7 @@ class Pods:
                     "name": "vllm",
                     "image": IMAGE,
                     "command": ["/opt/vllm", "serve", "/models/qwen3"],
-                    "args": ["--max-model-len", "2048", *args],
+                    "args": ["--max-model-len", "2048"],
                     "env": [{"name": name, "value": value} for name, value in env.items()],
                     "volumeMounts": [
                         *mounts,
@@ -154,9 +155,8 @@ def pods(podman: Podman, model: Path, tmp_path: Path) -> Iterator[Pods]:
         podman.remove(name)
 
 
-@pytest.fixture(scope="module")
-def claim() -> str:
-    """Return the name of a claim (a podman volume) that the pods of one file share."""
+def fresh_claim() -> str:
+    """Return the name of a claim (a podman volume) that nobody has used."""
     return f"store-{uuid.uuid4().hex[:8]}"
 
 

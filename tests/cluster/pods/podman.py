@@ -1,7 +1,8 @@
 """Pods run by podman on this machine: init containers before the server, emptyDirs shared, claims as podman volumes.
 
-What a kubelet does and podman 4.3 does not: a namespace for the Downward API is filled in here, the tests have the termination
-message written to a file on a volume, and a volume belongs to its first user. All lies below .cache/image, as for tests/image.
+What a kubelet does and podman 4.3 does not: emptyDirs of a pod's own and its namespace in the Downward API are made here, the
+tests have the termination message written to a file on a volume, and a volume belongs to its first user. All lies below
+.cache/image, as for tests/image.
 """
 
 from __future__ import annotations
@@ -51,15 +52,18 @@ class Podman(Engine):
         self.build(context / "Containerfile", IMAGE, context=context)
         return IMAGE
 
-    def play(self, name: str, spec: dict[str, Any], *, seconds: float = 600) -> Finished:
+    def play(
+        self, name: str, spec: dict[str, Any], *, namespace: str = "default", network: str = "none", seconds: float = 600
+    ) -> Finished:
         """Start a pod; return once its init containers are done and its containers have been started."""
-        return self._call([*self._command(), "kube", "play", *_NO_NETWORK, "-"], seconds, stdin=_manifest(name, spec))
+        command = [*self._command(), "kube", "play", "--quiet", "--network", network, "-"]
+        return self._call(command, seconds, stdin=_manifest(name, spec, namespace))
 
     def start(self, name: str, spec: dict[str, Any], folder: Path) -> subprocess.Popen[bytes]:
         """Start a pod in the background."""
         file = folder / f"{name}.yaml"
         file.write_text(_manifest(name, spec))
-        command = [*self._command(), "kube", "play", *_NO_NETWORK, str(file)]
+        command = [*self._command(), "kube", "play", "--quiet", "--network", "none", str(file)]
         return subprocess.Popen(command, env=self._env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def container(self, pod: str, name: str) -> Container:
@@ -93,9 +97,6 @@ class Podman(Engine):
         return ["podman", *self._storage]
 
 
-_NO_NETWORK = ("--network", "none", "--quiet")
-
-
 def machine_mounts() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return volumes and mounts that bring this machine's Python environment and the checkout into a container, read-only."""
     folders = {str(Path(path).resolve()) for path in (sys.prefix, sys.base_prefix, ROOT / "app")}
@@ -110,14 +111,19 @@ def _program() -> str:
     return str(Path(sys.prefix) / "bin" / "warmstart")
 
 
-def _manifest(name: str, spec: dict[str, Any]) -> str:
+def _manifest(name: str, spec: dict[str, Any], namespace: str = "default") -> str:
     """Return the pod for podman. Never restarted: that would hide how a container ended."""
     pod = copy.deepcopy({**spec, "restartPolicy": "Never"})
-    for container in (*pod.get("initContainers", ()), *pod["containers"]):
+    containers = (*pod.get("initContainers", ()), *pod["containers"])
+    # To podman an emptyDir is a volume by that name, which all pods would share.
+    renamed = {volume["name"]: f"{name}-{volume['name']}" for volume in pod["volumes"] if "emptyDir" in volume}
+    for one in (*pod["volumes"], *(mount for container in containers for mount in container.get("volumeMounts") or ())):
+        one["name"] = renamed.get(one["name"], one["name"])
+    for container in containers:
         for entry in container.get("env") or ():
             if entry.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") == "metadata.namespace":
                 del entry["valueFrom"]
-                entry["value"] = "default"
+                entry["value"] = namespace
     return yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": _KEEP}, "spec": pod})
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-import uuid
 from typing import Any
 
 import pytest
-from tests.cluster.pods.conftest import CACHE, Pods, last_result
+from tests.cluster.pods.conftest import CACHE, Pods, fresh_claim, last_result
 
 pytestmark = pytest.mark.cluster
 
@@ -19,9 +18,9 @@ STORE_DOWN: dict[str, Any] = {
 
 
 @pytest.mark.compile
-def test_a_miss_compiles_and_the_server_and_the_next_pod_use_it(pods: Pods, claim: str) -> None:
+def test_a_miss_compiles_and_the_server_and_the_next_pod_use_it(pods: Pods) -> None:
     """The whole way: the first pod compiles and publishes, its server compiles nothing; the second pod hits."""
-    values = _claimed(claim)
+    values = _claimed(fresh_claim())
     first = pods.play(pods.render(values, check="compile"))
     assert first.init().exit_code == 0, first.init().log[-4000:]
     compiled = first.result()
@@ -56,7 +55,7 @@ def test_fail_closed_keeps_the_server_from_starting(pods: Pods) -> None:
 
 
 def test_a_miss_without_compiling_is_told(pods: Pods) -> None:
-    values = merge_init(_claimed(_fresh()), onMiss="skip")
+    values = merge_init(_claimed(fresh_claim()), onMiss="skip")
     played = pods.play(pods.render(values))
     assert played.result()["outcome"] == "miss"
     assert played.server().exit_code == 0
@@ -64,7 +63,7 @@ def test_a_miss_without_compiling_is_told(pods: Pods) -> None:
 
 def test_the_deadline_ends_a_compile_and_the_server_starts_cold(pods: Pods) -> None:
     """A pass that cannot be done in the time is given up; nothing half-made lies in the server's cache."""
-    values = merge_init(_claimed(_fresh()), deadline="12s")
+    values = merge_init(_claimed(fresh_claim()), deadline="12s")
     begin = time.monotonic()
     played = pods.play(pods.render(values))
     assert played.init().exit_code == 0, played.init().log[-3000:]
@@ -78,7 +77,7 @@ def test_the_deadline_ends_a_compile_and_the_server_starts_cold(pods: Pods) -> N
 
 def test_sigterm_ends_the_compile_drops_the_claim_and_leaves_nothing(pods: Pods) -> None:
     """The pod is deleted while it compiles. Another pod with the same store gets the claim at once."""
-    store = _fresh()
+    store = fresh_claim()
     name = pods.name()
     process = pods.podman.start(name, pods.render(_claimed(store)), pods.folder)
     try:
@@ -114,11 +113,6 @@ def test_the_termination_message_is_what_kubectl_shows(pods: Pods) -> None:
 
 def _claimed(claim: str) -> dict[str, Any]:
     return {"store": {"url": "", "claim": {"existingClaim": claim}}, "init": {"deadline": "9m"}}
-
-
-def _fresh() -> str:
-    """Return the name of a claim that nobody has used."""
-    return f"store-{uuid.uuid4().hex[:8]}"
 
 
 def merge_init(values: dict[str, Any], **init: Any) -> dict[str, Any]:
