@@ -12,6 +12,7 @@ from tests.chart.tools import HERE, STORE, Helm, Object, env_of, merge
 from warmstart.cluster.config import PrewarmConfig, prewarm_config
 
 _WATCH, _CRON = HERE / "values" / "prewarm-watch.yaml", HERE / "values" / "prewarm-cron.yaml"
+_ARGS = ("prewarm", "--config", "/warmstart/prewarm/config.yaml")
 _ON = merge(STORE, {"prewarm": {"enabled": True}})
 
 
@@ -99,13 +100,13 @@ def test_watch_is_a_deployment_of_one_and_cron_never_overlaps(helm: Helm) -> Non
     """A changed configuration restarts the Deployment."""
     deployment = helm.template(_WATCH).one("Deployment")
     assert deployment["spec"]["replicas"] == 1
-    assert deployment["spec"]["template"]["spec"]["containers"][0]["args"] == ["prewarm", "--watch"]
+    assert deployment["spec"]["template"]["spec"]["containers"][0]["args"][-1] == "--watch"
     other = helm.template(_WATCH, {"prewarm": {"concurrency": 6}}).one("Deployment")
     checksums = [one["spec"]["template"]["metadata"]["annotations"]["checksum/config"] for one in (deployment, other)]
     assert checksums[0] != checksums[1]
     cron = helm.template(_CRON).one("CronJob", "-prewarm")
     assert cron["spec"]["concurrencyPolicy"] == "Forbid"
-    assert cron["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["args"] == ["prewarm"]
+    assert cron["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["args"] == [*_ARGS]
 
 
 def test_all_namespaces_take_cluster_roles_and_named_ones_a_role_each(helm4: Helm) -> None:
@@ -142,6 +143,15 @@ def test_its_role_names_every_kind_that_it_lists(helm4: Helm, tmp_path: Path) ->
     allowed = {(group, plural) for rule in listed for group in rule["apiGroups"] for plural in rule["resources"]}
     watched = _config(helm4, tmp_path, _WATCH).watched()
     assert {(resource.group, resource.plural) for resource in watched} <= allowed
+
+
+def test_a_cron_job_watches_nothing(helm4: Helm) -> None:
+    """And nodes are only listed."""
+    cron = [rule for role in helm4.template(_CRON).of("Role") for rule in role["rules"]]
+    assert not [rule for rule in cron if "watch" in rule["verbs"]]
+    assert helm4.template(_WATCH).one("ClusterRole", "-nodes")["rules"] == [
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}
+    ]
 
 
 def test_no_rights_where_pre_warm_is_off_or_roles_are_made_elsewhere(helm4: Helm) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
+import functools
 import json
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -117,13 +119,31 @@ def split(text: str) -> Iterator[Object]:
             yield document
 
 
+class _Validator:
+    """The validating program, started once: its imports and schemas take longer than its checks."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [program("python"), HERE / "validate_objects.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        atexit.register(self._process.terminate)
+
+    def check(self, objects: Iterable[Object], version: str) -> list[str]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"version": version, "objects": list(objects)}) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer, "the validating program has ended"
+        return list(json.loads(answer))
+
+
+_validator = functools.cache(_Validator)
+
+
 def invalid(objects: Iterable[Object], version: str) -> list[str]:
     """Return what a strict API server of that version would say against the objects."""
-    request = json.dumps({"version": version, "objects": list(objects)})
-    done = subprocess.run(
-        [program("python"), HERE / "validate_objects.py"], input=request, capture_output=True, text=True, check=True
-    )
-    return list(json.loads(done.stdout))
+    return _validator().check(objects, version)
 
 
 def pods(objects: Iterable[Object]) -> Iterator[tuple[str, Object]]:

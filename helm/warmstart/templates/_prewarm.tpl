@@ -97,10 +97,8 @@ spec:
     - name: warmstart
       image: {{ include "warmstart.storeImage" $root | quote }}
       imagePullPolicy: {{ $root.Values.storeImage.pullPolicy }}
-      args: ["prewarm"{{ if .watch }}, "--watch"{{ end }}]
+      args: ["prewarm", "--config", "/warmstart/prewarm/config.yaml"{{ if .watch }}, "--watch"{{ end }}]
       env:
-        - name: WARMSTART_JOB_TEMPLATE
-          value: /warmstart/prewarm/config.yaml
         {{- include "warmstart.storeEnv" (dict "root" $root "readOnly" true) | nindent 8 }}
         {{- include "warmstart.downwardEnv" . | trim | nindent 8 }}
       {{- with include "warmstart.envFrom" (dict "root" $root) }}
@@ -137,25 +135,28 @@ spec:
     {{- include "warmstart.workVolumes" (dict "root" $root "readOnly" true "readOnlyStore" true) | nindent 4 }}
 {{- end -}}
 
-{{/* What pre-warm reads in a namespace that it looks after. */}}
+{{/* What pre-warm reads in a namespace that it looks after. A CronJob does not watch. */}}
 {{- define "warmstart.prewarm.readRules" -}}
+{{- $verbs := ternary (list "list" "watch") (list "list") (eq .Values.prewarm.mode "watch") | toJson -}}
 - apiGroups: ["apps"]
   resources: ["deployments", "statefulsets"]
-  verbs: ["get", "list", "watch"]
+  verbs: {{ $verbs }}
 - apiGroups: ["leaderworkerset.x-k8s.io"]
   resources: ["leaderworkersets"]
-  verbs: ["get", "list", "watch"]
+  verbs: {{ $verbs }}
 {{- range .Values.prewarm.workloads }}
 - apiGroups: [{{ .group | quote }}]
   resources: [{{ .plural | quote }}]
-  verbs: ["get", "list", "watch"]
+  verbs: {{ $verbs }}
 {{- end }}
+- apiGroups: ["batch"]
+  resources: ["jobs"]
+  verbs: {{ $verbs }}
+# Claims that a pod template names say which GPU type it asks for.
 - apiGroups: ["resource.k8s.io"]
   resources: ["resourceclaims", "resourceclaimtemplates"]
   verbs: ["get"]
-- apiGroups: ["batch"]
-  resources: ["jobs"]
-  verbs: ["get", "list", "watch"]
+# An Event that says the same again is counted up.
 - apiGroups: ["events.k8s.io"]
   resources: ["events"]
   verbs: ["get"]
