@@ -118,7 +118,7 @@ def seaweedfs(bucket: str = "warm", folder: Path | None = None, *, port: int = 0
 
 @contextlib.contextmanager
 def moto(bucket: str = "warm") -> Iterator[S3Server]:
-    """Run moto's S3, which believes any credentials."""
+    """Run moto's S3 and STS, which believe any credentials."""
     (port,) = free_ports(1)
     with tempfile.TemporaryDirectory(prefix="moto-") as data:
         command = [str(BIN / "moto_server"), "-H", "127.0.0.1", "-p", str(port)]

@@ -6,8 +6,10 @@ import contextlib
 import dataclasses
 import http.server
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,8 +41,10 @@ def json_answer(document: object) -> Answer:
 
 
 @contextlib.contextmanager
-def scripted(answer: Callable[[str, str, dict[str, str]], Answer]) -> Iterator[Scripted]:
-    """Run a server that answers each request with what `answer(method, path, headers)` returns."""
+def scripted(
+    answer: Callable[[str, str, dict[str, str]], Answer], *, certificate: tuple[Path, Path] | None = None
+) -> Iterator[Scripted]:
+    """Run a server that answers each request with what `answer(method, path, headers)` returns; over TLS with a certificate."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -65,7 +69,13 @@ def scripted(answer: Callable[[str, str, dict[str, str]], Answer]) -> Iterator[S
             """Stay quiet."""
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listener:
-        server = Scripted(f"http://127.0.0.1:{listener.server_address[1]}")
+        scheme = "http"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*certificate)
+            listener.socket = context.wrap_socket(listener.socket, server_side=True)
+            scheme = "https"
+        server = Scripted(f"{scheme}://127.0.0.1:{listener.server_address[1]}")
         thread = threading.Thread(target=listener.serve_forever, daemon=True)
         thread.start()
         try:

@@ -51,6 +51,9 @@ def open_fsspec(url: str, options: StoreOptions) -> FsspecBackend:
     storage: dict[str, Any] = dict(options.storage)
     if scheme == "s3":
         storage = _s3_options(storage, options.timeout)
+        _quieten("aiobotocore", "botocore")
+    # Cached instances are told apart by options alone, and would keep the environment's credentials of an earlier opening.
+    storage["skip_instance_cache"] = True
     try:
         fs, path = fsspec.core.url_to_fs(url, **storage)
     except ImportError as error:
@@ -66,6 +69,16 @@ def _s3_options(storage: dict[str, Any], timeout: float) -> dict[str, Any]:
     storage["config_kwargs"] = {**ours, **dict(storage.get("config_kwargs") or {})}
     storage.setdefault("use_listings_cache", False)
     return storage
+
+
+def _quieten(*libraries: str) -> None:
+    """Keep libraries from logging the tracebacks of errors that they also raise, unless their level was set on purpose."""
+    import logging
+
+    for library in libraries:
+        logger = logging.getLogger(library)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.CRITICAL)
 
 
 class FsspecBackend:

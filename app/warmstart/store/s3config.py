@@ -89,12 +89,14 @@ def _credentials(options: Mapping[str, Any], env: Mapping[str, str]) -> dict[str
     if env.get("AWS_ACCESS_KEY_ID") and env.get("AWS_SECRET_ACCESS_KEY"):
         return _static(env["AWS_ACCESS_KEY_ID"], env["AWS_SECRET_ACCESS_KEY"], env.get("AWS_SESSION_TOKEN"))
     if env.get("AWS_WEB_IDENTITY_TOKEN_FILE") and env.get("AWS_ROLE_ARN"):
-        sts = env.get("AWS_ENDPOINT_URL_STS")
+        sts = env.get("AWS_ENDPOINT_URL_STS", "")
+        if sts.startswith("http://"):
+            return None  # obstore sends a web identity over TLS only
         return {
             "web_identity_token_file": env["AWS_WEB_IDENTITY_TOKEN_FILE"],
             "role_arn": env["AWS_ROLE_ARN"],
             "role_session_name": env.get("AWS_ROLE_SESSION_NAME") or "warmstart",
-            **({"sts_endpoint": sts} if sts else {}),
+            **({"aws_endpoint_url_sts": sts} if sts else {}),
         }
     if _has_files(env):
         return None
