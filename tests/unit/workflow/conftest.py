@@ -121,11 +121,8 @@ class Place:
 
     def left_over(self) -> set[str]:
         """Return what a call left where work is in progress: in the work folder, and staged in the cache root."""
-        staged = (
-            {name for name in self.files() if ".warmstart/" in name and not name.endswith(".json")}
-            if self.root.exists()
-            else set()
-        )
+        files = self.files() if self.root.exists() else set()
+        staged = {name for name in files if ".warmstart/" in name and not name.endswith(".json")}
         return staged | {path.name for path in self.work.iterdir()}
 
 

@@ -10,16 +10,8 @@ import sys
 from tests.unit.workflow.conftest import Place, pod
 
 HEAVY = (
-    "torch",
-    "vllm",
-    "transformers",
-    "kubernetes",
-    "pydantic",
-    "fsspec",
-    "s3fs",
-    "triton",
-    "huggingface_hub",
-    "prometheus_client",
+    *("torch", "triton", "vllm", "transformers", "huggingface_hub"),
+    *("kubernetes", "pydantic", "fsspec", "s3fs", "obstore", "prometheus_client", "cryptography"),
 )
 
 

@@ -182,9 +182,8 @@ def test_a_damaged_entry_is_never_installed_and_is_compiled_anew(place: Place, t
     assert (done.code, done.document["outcome"]) == (0, "compiled")
     assert "cannot be used" in done.document["warnings"][0]
     assert len(list(other.rglob("model"))) == 1
-    skipped = place.call(
-        "run", "--on-miss=skip", WARMSTART_STORE=str(damaged_copy(place)), WARMSTART_CACHE_ROOT=str(tmp_path / "third")
-    )
+    env = {"WARMSTART_STORE": str(damaged_copy(place)), "WARMSTART_CACHE_ROOT": str(tmp_path / "third")}
+    skipped = place.call("run", "--on-miss=skip", **env)
     assert (skipped.code, skipped.document["outcome"]) == (0, "miss")
     assert not (tmp_path / "third").exists() or not list((tmp_path / "third").rglob("model"))
 

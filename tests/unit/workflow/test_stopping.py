@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.workflow.conftest import Place
+from tests.unit.workflow.conftest import STANDIN, Place
 
 from warmstart.workflow.stopping import DeadlineExceeded, Stop, Terminated, interruptible
 
@@ -187,7 +187,7 @@ def test_as_process_1_it_still_obeys_sigterm(place: Place) -> None:
             "--kill-child",
             "--mount-proc",
             sys.executable,
-            str(Path(__file__).with_name("standin.py")),
+            str(STANDIN),
             "run",
         ],
         env={"PATH": "/usr/bin:/bin", **place.env, "WARMSTART_TEST_PASS": "seconds=60"},

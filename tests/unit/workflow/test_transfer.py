@@ -140,7 +140,14 @@ def test_care_that_is_asked_for_wrongly(place: Place, argv: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("typed", "size"),
-    [("500", 500), ("10kB", 10_000), ("1.5GB", 1_500_000_000), ("2GiB", 2 << 30), ("1 TiB", 1 << 40), ("3m", 3_000_000)],
+    [
+        ("500", 500),
+        ("10kB", 10_000),
+        ("1.5GB", 1_500_000_000),
+        ("2GiB", 2 << 30),
+        ("1 TiB", 1 << 40),
+        ("3m", 3_000_000),
+    ],
 )
 def test_sizes_are_read(typed: str, size: int) -> None:
     from warmstart.workflow.care import size as read

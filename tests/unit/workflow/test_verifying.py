@@ -16,7 +16,7 @@ AOT = "torch_compile_cache/torch_aot_compile"
 
 @pytest.fixture
 def installed(place: Place) -> Place:
-    """A place where the init container has installed."""
+    """Return a place where the init container has installed."""
     place.call("run")
     for path in place.artifacts():
         os.utime(path, (1_700_000_000, 1_700_000_000))
