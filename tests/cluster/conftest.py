@@ -19,8 +19,9 @@ import pytest
 import yaml
 from tests.cluster import control_plane
 
-from warmstart.cluster.api import PODS, Api, Object, Resource, connect
+from warmstart.cluster.api import Api, connect
 from warmstart.cluster.failures import ObjectConflict, ObjectNotFound
+from warmstart.cluster.resources import PODS, Object, Resource
 
 NAMESPACES = Resource("", "v1", "namespaces")
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts")

@@ -19,9 +19,9 @@ from tests.cluster.conftest import Account, account_of, eventually, make_pod
 from tests.cluster.releases import Release
 from tests.cluster.test_prewarm import _deploy
 
-from warmstart.cluster.api import CONFIG_MAPS, JOBS, PODS, Api, Object, Resource
+from warmstart.cluster.api import Api
 from warmstart.cluster.leases import LeaseClaims
-from warmstart.cluster.pods import own_pod
+from warmstart.cluster.resources import CONFIG_MAPS, JOBS, PODS, Object, Resource
 from warmstart.errors import AccessDenied
 from warmstart.settings import Settings
 from warmstart.workflow import prewarm
@@ -205,7 +205,7 @@ def test_servers_accounts_may_read_their_pod_and_claim_by_lease(
     release.install({**STORE, "claims": "lease", "rbac": {"readOwnPod": True, "serverAccounts": ["default"]}})
     make_pod(admin, namespace, "web")
     api = account_of(admin, namespace, "default", kubeconfig, tmp_path).connect()
-    assert own_pod(namespace, "web", api=api)["metadata"]["name"] == "web"
+    assert api.get(PODS, namespace, "web")["metadata"]["name"] == "web"
     claim = LeaseClaims(api, namespace).claim("ab" * 32, "web", 60)
     assert claim is not None
     assert claim.heartbeat()

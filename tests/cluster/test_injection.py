@@ -13,7 +13,8 @@ from tests.cluster.conftest import NAMESPACES, SERVICE_ACCOUNTS, eventually
 from tests.cluster.releases import Release
 
 from warmstart import podspec
-from warmstart.cluster.api import DEPLOYMENTS, PODS, Api, Object
+from warmstart.cluster.api import Api
+from warmstart.cluster.resources import DEPLOYMENTS, PODS, Object
 
 pytestmark = pytest.mark.cluster
 
@@ -175,7 +176,7 @@ def test_the_injected_pod_passes_the_restricted_profile(injecting: str, admin: A
 
 def test_a_policy_without_its_parameters_lets_pods_through(injecting: str, admin: Api) -> None:
     """Somebody removed the PodTemplate: pods are created as they were written."""
-    from warmstart.cluster.api import Resource
+    from warmstart.cluster.resources import Resource
 
     templates = Resource("", "v1", "podtemplates")
     (template,) = admin.list(templates, injecting)

@@ -12,9 +12,10 @@ from tests.cluster.conftest import NAMESPACES as _NAMESPACES
 from tests.cluster.conftest import end_pod, eventually
 from tests.unit.cluster.specs import DEPLOYMENT
 
-from warmstart.cluster.api import DEPLOYMENTS, JOBS, PODS, Api, Object
+from warmstart.cluster.api import Api
 from warmstart.cluster.failures import ObjectConflict, ObjectInvalid, ObjectNotFound
 from warmstart.cluster.jobs import JobOptions, JobSubject, render_job
+from warmstart.cluster.resources import DEPLOYMENTS, JOBS, PODS, Object
 from warmstart.cluster.workloads import job_state
 from warmstart.settings import Settings
 from warmstart.workflow import job

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from tests.chart.tools import ROOT, program
 
-from warmstart.cluster.api import JOBS, Api
+from warmstart.cluster.api import Api
+from warmstart.cluster.resources import JOBS
 
 pytestmark = pytest.mark.cluster
 

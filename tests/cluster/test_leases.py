@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.cluster.conftest import Account, Rules, eventually
 
-from warmstart.cluster.api import LEASES, Api, connect
+from warmstart.cluster.api import Api, connect
 from warmstart.cluster.failures import ObjectConflict, ObjectNotFound
 from warmstart.cluster.leases import LeaseClaims, lease_name
+from warmstart.cluster.resources import LEASES
 from warmstart.errors import AccessDenied, TemporaryError
 
 if TYPE_CHECKING:

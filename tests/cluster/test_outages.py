@@ -10,8 +10,9 @@ from tests.cluster.conftest import eventually
 from tests.cluster.cuttable import cuttable
 from tests.cluster.test_prewarm import _config, _count, _deploy
 
-from warmstart.cluster.api import JOBS, Api, connect
+from warmstart.cluster.api import Api, connect
 from warmstart.cluster.leases import LeaseClaims
+from warmstart.cluster.resources import JOBS
 from warmstart.errors import TemporaryError
 from warmstart.settings import Settings
 from warmstart.workflow import prewarm

@@ -21,7 +21,8 @@ from tests.cluster.conftest import CRDS, end_pod, eventually
 from tests.unit.cluster.specs import DEPLOYMENT
 
 from warmstart import identity
-from warmstart.cluster.api import DEPLOYMENTS, EVENTS, JOBS, NODES, PODS, STATEFUL_SETS, Api, Object, Resource
+from warmstart.cluster.api import Api
+from warmstart.cluster.resources import DEPLOYMENTS, EVENTS, JOBS, NODES, PODS, STATEFUL_SETS, Object, Resource
 from warmstart.cluster.workloads import RESOURCE_CLAIM_TEMPLATES
 from warmstart.settings import Settings
 from warmstart.store import open_store

@@ -9,8 +9,9 @@ import pytest
 from tests.cluster.conftest import eventually
 from tests.unit.cluster.placements import PLACEMENTS, Placement
 
-from warmstart.cluster.api import NODES, PODS, Api, Object
+from warmstart.cluster.api import Api
 from warmstart.cluster.landing import fits, pool_of
+from warmstart.cluster.resources import NODES, PODS, Object
 
 pytestmark = pytest.mark.cluster
 

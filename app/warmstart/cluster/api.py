@@ -7,56 +7,20 @@ they do not know and refuse quantities written as numbers, and a pod spec must a
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import email.utils
-import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from warmstart.cluster import failures
+from warmstart.cluster.pods import SERVICE_ACCOUNT
+from warmstart.cluster.resources import Object, Resource, decode, sentence
 from warmstart.errors import AccessDenied, TemporaryError, UsageError, shorten
 
-Object = dict[str, Any]
-
 _PAGE = 250
-_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-
-
-@dataclasses.dataclass(frozen=True)
-class Resource:
-    """A kind of object as the API addresses it: group ("" for core), version and plural name."""
-
-    group: str
-    version: str
-    plural: str
-
-    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the URL path of one object, or of a collection where `name` is empty."""
-        parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
-        if namespace:
-            parts += ["namespaces", namespace]
-        parts.append(self.plural)
-        parts += [part for part in (name, subresource) if part]
-        return "/" + "/".join(quote(part, safe="") for part in parts)
-
-    def __str__(self) -> str:
-        return f"{self.plural}.{self.group}" if self.group else self.plural
-
-
-PODS = Resource("", "v1", "pods")
-NODES = Resource("", "v1", "nodes")
-CONFIG_MAPS = Resource("", "v1", "configmaps")
-EVENTS = Resource("events.k8s.io", "v1", "events")
-JOBS = Resource("batch", "v1", "jobs")
-LEASES = Resource("coordination.k8s.io", "v1", "leases")
-DEPLOYMENTS = Resource("apps", "v1", "deployments")
-STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
-LEADER_WORKER_SETS = Resource("leaderworkerset.x-k8s.io", "v1", "leaderworkersets")
 
 
 class Api:
@@ -152,10 +116,10 @@ class Api:
         body: Object | None = None,
         query: Mapping[str, str] | None = None,
     ) -> Object:
-        doing = _sentence(method, resource, namespace, name)
+        doing = sentence(method, resource, namespace, name)
         path = resource.path(namespace, name, subresource)
         with self._answer(method, path, body, query or {}, doing, self._timeout) as response:
-            return _decode(response.read(), doing)
+            return decode(response.read(), doing)
 
     @contextlib.contextmanager
     def _answer(
@@ -197,7 +161,7 @@ def connect(
     *,
     context: str | None = None,
     timeout_seconds: float = 10.0,
-    service_account: Path = _SERVICE_ACCOUNT,
+    service_account: Path = SERVICE_ACCOUNT,
 ) -> Api:
     """Return a connection: by `kubeconfig` where given, else as the pod's service account, else by $KUBECONFIG or ~/.kube.
 
@@ -220,7 +184,7 @@ def connect(
         if in_pod:
             raise AccessDenied(
                 f"no usable service account token under {service_account}: {shorten(error, 120)}",
-                hint="set automountServiceAccountToken: true on the pod, or hand the spec over in a file (WARMSTART_SPEC_FILE)",
+                hint="set automountServiceAccountToken: true on the pod, or give a kubeconfig",
             ) from error
         where = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
         raise UsageError(f"kubeconfig {where} is not usable: {shorten(error, 120)}") from error
@@ -241,22 +205,7 @@ def _changes(chunks: Iterable[bytes], doing: str) -> Iterator[Object]:
     for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            change = _decode(line, doing)
+            change = decode(line, doing)
             if change.get("type") == "ERROR":
                 raise TemporaryError(f"{doing}: the API server ended the watch", hint="try again")
             yield change
-
-
-def _decode(answer: bytes, doing: str) -> Object:
-    try:
-        decoded = json.loads(answer)
-    except (UnicodeDecodeError, ValueError) as error:
-        raise TemporaryError(f"{doing}: the answer is not JSON", hint="is the address that of an API server?") from error
-    if not isinstance(decoded, dict):
-        raise TemporaryError(f"{doing}: the answer is not an object", hint="is the address that of an API server?")
-    return decoded
-
-
-def _sentence(method: str, resource: Resource, namespace: str, name: str) -> str:
-    verb = {"GET": "get" if name else "list", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}[method]
-    return " ".join([verb, str(resource), *([name] if name else []), *([f"in namespace {namespace}"] if namespace else [])])

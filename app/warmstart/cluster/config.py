@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
 from pydantic.alias_generators import to_camel
 
-from warmstart.cluster.api import DEPLOYMENTS, LEADER_WORKER_SETS, STATEFUL_SETS, Object, Resource
+from warmstart.cluster.resources import DEPLOYMENTS, LEADER_WORKER_SETS, STATEFUL_SETS, Object, Resource
 from warmstart.errors import UsageError, shorten
 
 _Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]

@@ -11,8 +11,9 @@ import datetime
 import hashlib
 from typing import Literal
 
-from warmstart.cluster.api import EVENTS, Api, Object
+from warmstart.cluster.api import Api
 from warmstart.cluster.failures import ObjectConflict, ObjectNotFound
+from warmstart.cluster.resources import EVENTS, Object
 
 _CONTROLLER = "warmstart.dev/prewarm"
 _LONGEST_NOTE = 1000

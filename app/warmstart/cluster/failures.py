@@ -63,6 +63,11 @@ def from_transport(error: Exception, host: str, doing: str) -> WarmstartError:
     return TemporaryError(f"{doing}: the API server at {host} does not answer: {text}", hint="try again")
 
 
+def plain(error: Exception) -> str:
+    """Return a local error (a file, a number) as a few words."""
+    return shorten(getattr(error, "strerror", None) or error, 120)
+
+
 def _forbidden(message: str, doing: str) -> WarmstartError:
     match = _FORBIDDEN.search(message)
     if match is None:

@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from warmstart.cluster.api import Object
 from warmstart.cluster.overlay import overlay
+from warmstart.cluster.resources import Object
 from warmstart.errors import UsageError
 
 CONTAINER = "warmstart"

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from warmstart.cluster.api import Object
+from warmstart.cluster.resources import Object
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,8 +14,9 @@ import re
 import uuid
 from typing import Any
 
-from warmstart.cluster.api import LEASES, Api, Object
+from warmstart.cluster.api import Api
 from warmstart.cluster.failures import ObjectConflict, ObjectNotFound
+from warmstart.cluster.resources import LEASES, Object
 from warmstart.errors import TemporaryError
 
 _LABELS = {"app.kubernetes.io/managed-by": "warmstart", "app.kubernetes.io/component": "claim"}

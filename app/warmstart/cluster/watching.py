@@ -9,9 +9,10 @@ import random
 import threading
 from collections.abc import Iterable
 
-from warmstart.cluster.api import JOBS, Api, Object, Resource
+from warmstart.cluster.api import Api
 from warmstart.cluster.failures import ObjectNotFound
 from warmstart.cluster.jobs import SELECTED
+from warmstart.cluster.resources import JOBS, Object, Resource
 from warmstart.cluster.workloads import job_state
 from warmstart.errors import WarmstartError
 

@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from warmstart.cluster.api import JOBS, NODES, Api, Object, Resource
+from warmstart.cluster.api import Api
 from warmstart.cluster.failures import ObjectNotFound
 from warmstart.cluster.landing import Pool, pool_of
+from warmstart.cluster.resources import JOBS, NODES, Object, Resource
 
 RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims")
 RESOURCE_CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates")

@@ -19,19 +19,19 @@ from warmstart.cluster.events import Events, Notice
 from warmstart.cluster.failures import ObjectConflict
 from warmstart.cluster.jobs import SELECTED, JobOptions, job_name, pod_specs, render_job
 from warmstart.cluster.landing import Pool, fits
+from warmstart.cluster.resources import JOBS
 from warmstart.cluster.workloads import JobState, claims_of, jobs_by_name, node_pools, opted_in
 from warmstart.errors import AccessDenied, TemporaryError, WarmstartError, shorten
 from warmstart.workflow.job import subject_of
 from warmstart.workflow.resolve import nothing_to_compile
 
 if TYPE_CHECKING:
-    from warmstart.cluster.api import JOBS, Api, Object
+    from warmstart.cluster.api import Api
     from warmstart.cluster.config import PrewarmConfig
     from warmstart.cluster.jobs import JobSubject
+    from warmstart.cluster.resources import Object
     from warmstart.gpus.catalog import Catalog
     from warmstart.podspec.request import ServeRequest
-else:
-    from warmstart.cluster.api import JOBS
 
 LOG = logging.getLogger("warmstart.prewarm")
 

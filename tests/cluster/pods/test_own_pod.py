@@ -12,7 +12,8 @@ import yaml
 from tests.cluster.conftest import Account, Rules
 from tests.cluster.pods.conftest import Played, Pods, fresh_claim
 
-from warmstart.cluster.api import PODS, Api
+from warmstart.cluster.api import Api
+from warmstart.cluster.resources import PODS
 
 pytestmark = pytest.mark.cluster
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from warmstart.cluster.api import DEPLOYMENTS, Resource
 from warmstart.cluster.config import PrewarmConfig, prewarm_config
+from warmstart.cluster.resources import DEPLOYMENTS, Resource
 from warmstart.errors import UsageError
 
 
