@@ -124,6 +124,7 @@ class Settings:
         "Options of the store's fsspec file system, as a JSON object, such as an endpoint URL.",
         secret=True,
     )
+    store_timeout: float = _setting(seconds, 30.0, "Store", "Longest time that one request to the store may take.", shown="30s")
     signing_key: Path | None = _setting(path, None, "Store", "File with the Ed25519 private key that signs what is published.")
     trusted_keys: tuple[Path, ...] = _setting(
         paths,
@@ -203,6 +204,13 @@ class Settings:
     )
     on_miss: str = _setting(
         one_of("compile", "skip"), "compile", "Where and how", "What `run` does when the store has no entry: compile, or skip."
+    )
+    cuda_stub: Path | None = _setting(
+        path,
+        None,
+        "Where and how",
+        "Stand-in for libcuda.so.1 that was built before, for an image without a C compiler.",
+        shown="built when needed; the image of this project has one",
     )
     jobs: int = _setting(count, 0, "Where and how", "Ranks compiled at once; 0 chooses by cores and memory.")
     deadline: float | None = _setting(

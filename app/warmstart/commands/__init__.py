@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from warmstart.report import Result
 
 REPORTING = ("output", "log_level", "log_format")
-STORE = ("store", "store_options")
+STORE = ("store", "store_options", "store_timeout")
 TRUST = ("trusted_keys", "require_signature")
 CLAIMS = ("claims", "claim_ttl", "pod_namespace")
 SERVER = ("pod_spec", "container", "gpu", "gpu_file", "model_files", "code_file", "image_mismatch")

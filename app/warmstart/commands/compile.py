@@ -19,7 +19,9 @@ goes to vLLM's own parser, so write exactly what the server gets.
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("model", metavar="MODEL", help="as the server is given it: a hub name or a folder")
-    commands.add_settings(parser, "gpu", "gpu_file", "model_files", "cache_root", "jobs", "deadline", *commands.TELLING)
+    commands.add_settings(
+        parser, "gpu", "gpu_file", "model_files", "cache_root", "work_dir", "cuda_stub", "jobs", "deadline", *commands.TELLING
+    )
     # --log-level is an option of vllm serve; ours is WARMSTART_LOG_LEVEL here.
     commands.add_settings(parser, "output", "log_format")
 

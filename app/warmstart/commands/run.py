@@ -30,7 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "pod_name",
         "pod_namespace",
     )
-    commands.add_settings(parser, "cache_root", "work_dir", "on_miss", "jobs", "deadline", "fail_closed", *commands.TELLING)
+    commands.add_settings(
+        parser, "cache_root", "work_dir", "on_miss", "cuda_stub", "jobs", "deadline", "fail_closed", *commands.TELLING
+    )
 
 
 def execute(args: argparse.Namespace, settings: Settings, stop: Stop) -> Answer:  # noqa: ARG001

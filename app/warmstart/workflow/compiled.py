@@ -47,6 +47,8 @@ def compile_model(settings: Settings, stop: Stop, model: str, args: tuple[str, .
         cache_root=root,
         model_files=settings.model_files,
         jobs=settings.jobs,
+        stub=settings.cuda_stub,
+        work=settings.work_dir,
         deadline_seconds=compiling.seconds_left(stop),
     )
     report = compiling.start(request, stop)

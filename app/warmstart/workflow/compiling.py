@@ -174,6 +174,7 @@ def run_pass(target: Target, settings: Settings, stop: Stop, folder: Path) -> Co
         model_files=settings.model_files,
         jobs=settings.jobs,
         deadline_seconds=seconds_left(stop),
+        stub=settings.cuda_stub,
         work=folder,
     )
     return start(request, stop)

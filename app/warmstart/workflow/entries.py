@@ -46,6 +46,7 @@ def open_from(settings: Settings, notices: list[str]) -> Store:
         signing_key=settings.signing_key,
         require_signature=settings.require_signature,
         storage=settings.store_options,
+        timeout=settings.store_timeout,
         notice=notice,
     )
     return open_store(settings.store, options)

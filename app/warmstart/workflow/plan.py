@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from warmstart.errors import EntryInvalid, EntryNotFound, WarmstartError
+from warmstart.errors import EntryInvalid, EntryNotFound, UsageError, WarmstartError
 from warmstart.workflow import entries, resolve
 
 if TYPE_CHECKING:
@@ -91,10 +91,9 @@ def _one(
         "layout": {},
         "vllm": fingerprint.packages.get("vllm", "").partition(" ")[0],
         "request_key": "",
-        "cache_root": "",
+        "cache_root": _cache_root(settings, request),
     }
     try:
-        facts["cache_root"] = str(resolve.cache_root(settings, {**resolve.image_environment(), **request.env}))
         if reason := resolve.nothing_to_compile(request):
             return Plan(facts=facts, state="nothing-to-compile", reason=reason, unresolved=unresolved)
         if not gpu:
@@ -114,6 +113,14 @@ def _one(
         warnings=target.warnings,
         factors=dict(target.identity.factors),
     )
+
+
+def _cache_root(settings: Settings, request: ServeRequest) -> str:
+    """Return where the server keeps its cache, empty where that is not known: only `run` needs it."""
+    try:
+        return str(resolve.cache_root(settings, {**resolve.image_environment(), **request.env}))
+    except UsageError:
+        return ""
 
 
 def _state(store: Store | None, key: str) -> tuple[str, str]:
@@ -144,6 +151,6 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("gpu", f"{facts['gpu_name'] or '?'} x {facts['gpu_count'] or '?'}"),
         ("ranks", ranks),
         ("vllm", facts["vllm"]),
-        ("cache", facts["cache_root"]),
+        ("cache", facts["cache_root"] or "?"),
         ("key", facts["request_key"] or "?"),
     ]

@@ -30,8 +30,13 @@ _IMAGE_PREFIXES = (
     *("VLLM_", "TORCH", "PYTORCH_", "TRITON_", "INDUCTOR_", "CUDA_", "NVIDIA_", "NCCL_", "FLASHINFER_", "DG_", "TILELANG_"),
     *("CUTE_DSL_", "RAY_EXPERIMENTAL_NOSET_", "HF_", "HUGGINGFACE_", "TRANSFORMERS_", "XDG_"),
 )
-_IMAGE_NAMES = frozenset({"HOME", "PATH", "LD_LIBRARY_PATH", "NVCC_THREADS", "CMAKE_BUILD_TYPE", "VERBOSE"})
+# Not HOME: the image of this project sets its own, and the user may be another.
+_IMAGE_NAMES = frozenset({"LD_LIBRARY_PATH", "NVCC_THREADS", "CMAKE_BUILD_TYPE", "VERBOSE"})
 _TRUE = frozenset({"1", "true", "yes", "on"})
+
+
+class GpuMismatch(UnknownGpuError):
+    """The GPU in sight is not what the catalog says of the type asked for."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -169,13 +174,21 @@ def device_in_sight() -> GpuProfile | None:
 
 
 def cache_root(settings: Settings, environ: Mapping[str, str]) -> Path:
-    """Return VLLM_CACHE_ROOT as the server will see it: from the settings, its environment, or vLLM's own default."""
+    """Return VLLM_CACHE_ROOT as the server will see it: from the settings, its environment, or vLLM's own default.
+
+    Raises UsageError where that cannot be known: a cache in another folder than the server's is worth nothing.
+    """
     if settings.cache_root is not None:
         return settings.cache_root.absolute()
     given = environ.get("VLLM_CACHE_ROOT")
     root = given or str(Path(environ.get("XDG_CACHE_HOME") or "~/.cache") / "vllm")
     if root == "~" or root.startswith("~/"):
-        root = str(Path(environ.get("HOME") or Path.home())) + root[1:]
+        if not environ.get("HOME"):
+            raise UsageError(
+                "it is not known where the server keeps its cache: its env sets neither VLLM_CACHE_ROOT nor HOME",
+                hint="set VLLM_CACHE_ROOT on the server to a volume that both containers mount, or give --cache-root",
+            )
+        root = environ["HOME"].rstrip("/") + root[1:]
     if not root.startswith("/"):
         raise UsageError(
             f"the server's cache root {shorten(root, 120)} is not an absolute path", hint="set VLLM_CACHE_ROOT to one"
@@ -246,7 +259,7 @@ def _checked(profile: GpuProfile, live: GpuProfile | None) -> GpuProfile:
         differing = compare(profile, live)
         if differing:
             facts = ", ".join(f"{name} {getattr(live, name)} instead of {getattr(profile, name)}" for name in differing)
-            raise UnknownGpuError(
+            raise GpuMismatch(
                 f"the GPU here is not what the catalog says of {profile.id}: {facts}",
                 hint="name the right type, or describe this one with `warmstart gpus describe` and --gpu-file",
             )

@@ -66,7 +66,11 @@ def run(settings: Settings, stop: Stop) -> Ending:
     """Do what the init container is for, and tell how it ended. Never raises, short of an exit of the interpreter."""
     progress = Progress("run")
     try:
-        return Ending(_run(settings, stop, progress), None)
+        result = _run(settings, stop, progress)
+        return Ending(result, EntryNotFound(result.reason) if result.outcome == "miss" else None)
+    except resolve.GpuMismatch as error:
+        progress.update(error=type(error).__name__)
+        return Ending(progress.end("miss", str(error)), error)
     except BaseException as error:
         stop.finish()
         LOG.debug("traceback", exc_info=error)

@@ -14,6 +14,7 @@ from warmstart.settings import Settings, unknown_variables
 VALID = {
     "store": "s3://bucket/prefix",
     "store_options": '{"key": "k", "secret": "hunter2"}',
+    "store_timeout": "5s",
     "signing_key": "/keys/private.pem",
     "trusted_keys": "/keys/a.pem, /keys/b.pem",
     "require_signature": "true",
@@ -32,6 +33,7 @@ VALID = {
     "cache_root": "~/cache",
     "work_dir": "/work-dir",
     "on_miss": "skip",
+    "cuda_stub": "/opt/libcuda.so.1",
     "jobs": "4",
     "deadline": "2h",
     "fail_closed": "on",

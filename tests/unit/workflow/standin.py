@@ -2,11 +2,12 @@
 
 The pass itself takes minutes and is tested end to end in tests/compile. Here it is the one seam that is replaced: by something
 that writes a cache tree of the shape that a real pass leaves (tests/store compares that with a real one) and obeys `stop`.
-WARMSTART_TEST_PASS says how it behaves: seconds=N to take, fail=TEXT, nothing=TEXT.
+WARMSTART_TEST_PASS says how it behaves: seconds=N to take, fail=TEXT, nothing=TEXT, stuck=1.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import sys
@@ -46,6 +47,9 @@ def run_pass(request: CompileRequest, stop: Any) -> CompileReport:
     end = time.monotonic() + float(behaviour.get("seconds", 0))
     while time.monotonic() < end and not stop():
         time.sleep(0.02)
+    while "stuck" in behaviour:
+        with contextlib.suppress(BaseException):  # a read that never returns
+            time.sleep(1)
     if stop():
         raise TemporaryError("the compile pass was stopped")
     if "fail" in behaviour:

@@ -66,6 +66,7 @@ def test_on_a_miss_nothing_is_compiled_where_it_is_not_wanted(place: Place) -> N
     done = place.call("run", "--on-miss=skip")
     assert (done.code, done.document["outcome"]) == (0, "miss")
     assert not place.root.exists() or not place.artifacts()
+    assert place.call("run", "--on-miss=skip", "--fail-closed").code == 10
 
 
 @pytest.mark.parametrize(
@@ -303,6 +304,13 @@ def test_the_cache_root_is_the_servers_own(place: Place) -> None:
         done = place.call("run", WARMSTART_CACHE_ROOT="")
         assert done.document["cache_root"] == str(root), done.document
         assert (root / ".warmstart").is_dir()
+
+
+def test_a_cache_root_that_cannot_be_known_is_refused(place: Place) -> None:
+    done = place.call("run", WARMSTART_CACHE_ROOT="", XDG_CACHE_HOME="")
+    assert "it is not known where the server keeps its cache" in done.document["reason"]
+    (plan,) = place.call("plan", WARMSTART_CACHE_ROOT="", XDG_CACHE_HOME="").document
+    assert (plan["state"], plan["cache_root"]) == ("miss", "")
 
 
 def test_a_cache_root_that_is_not_absolute_is_refused(place: Place) -> None:

@@ -108,6 +108,14 @@ def test_the_deadline_is_kept_with_exit_0(place: Place) -> None:
     assert not place.left_over()
 
 
+def test_a_call_that_is_stuck_is_ended_at_the_deadline_and_told(place: Place) -> None:
+    process = place.start("run", "--deadline=3", WARMSTART_TEST_PASS="stuck=1")
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert json.loads(out)["reason"] == "the deadline passed"
+    assert place.message()["outcome"] == "failed"
+
+
 def test_a_job_that_runs_out_of_time_may_be_tried_again(place: Place) -> None:
     process = place.start("precompile", "--deadline=2", WARMSTART_TEST_PASS="seconds=60")
     process.communicate(timeout=30)
