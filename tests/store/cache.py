@@ -26,7 +26,15 @@ def words(generator: random.Random, size: int) -> bytes:
     return bytes(out[:size])
 
 
-def make_cache(root: Path, *, seed: int = 1, ranks: int = 1, artifact_bytes: int = 200_000, aot_key: str = AOT_KEY) -> Path:
+def make_cache(
+    root: Path,
+    *,
+    seed: int = 1,
+    ranks: int = 1,
+    artifact_bytes: int = 200_000,
+    intermediate_bytes: int = 8000,
+    aot_key: str = AOT_KEY,
+) -> Path:
     """Fill `root` like a compile pass does: what travels, what does not, and times with nanoseconds."""
     generator = random.Random(seed)  # noqa: S311
     compile_cache = root / "torch_compile_cache"
@@ -37,7 +45,7 @@ def make_cache(root: Path, *, seed: int = 1, ranks: int = 1, artifact_bytes: int
             put(backbone / name, words(generator, 3000), generator)
     for number in range(12):
         folder = compile_cache / f"torch_aot_compile/{aot_key}/inductor_cache/{number:02x}"
-        put(folder / f"c{number}.py", words(generator, 8000), generator)
+        put(folder / f"c{number}.py", words(generator, intermediate_bytes), generator)
     put(root / "modelinfos/vllm-model_executor-models-qwen3-Qwen3ForCausalLM.json", words(generator, 900), generator)
     put(compile_cache / "9a8b7c6d5e/rank_0_0/backbone/x.lock", b"", generator)
     return root

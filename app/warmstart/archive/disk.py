@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 from collections.abc import Iterable, Iterator
@@ -89,6 +88,8 @@ def _fsync(path: Path) -> None:
 
 def _syncfs(root: Path) -> bool:
     """Sync the file system of `root`; False where this C library cannot."""
+    import ctypes
+
     call = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
     if call is None:
         return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import filecmp
 import hashlib
 import os
 import stat
@@ -17,6 +16,9 @@ from warmstart.archive.names import Taken
 from warmstart.archive.staging import staging
 from warmstart.archive.unpack import unpack
 from warmstart.errors import EntryInvalid, NoSpaceError, UsageError, shorten
+
+_WORTH_A_THREAD = 4 << 20
+"""Bytes of a layer from which unpacking it beside another is faster than in turn: below, starting the pool costs more."""
 
 Fetch = Callable[[str, int], Iterator[bytes]]
 """`fetch(digest, size)` yields a blob's bytes in order; closing the iterator ends the transfer."""
@@ -137,7 +139,7 @@ def _unpack_all(layers: list[Layer], fetch: Fetch, tree: Path, bounds: Bounds, p
             if close := getattr(blob, "close", None):
                 close()
 
-    if len(layers) <= 1:
+    if sum(layer.raw_size >= _WORTH_A_THREAD for layer in layers) < 2:
         lists = [one(layer) for layer in layers]
     else:
         from concurrent.futures import ThreadPoolExecutor
@@ -201,6 +203,8 @@ class _Placing:
 
 
 def _equal(a: Path, b: Path) -> bool:
+    import filecmp
+
     try:
         return filecmp.cmp(a, b, shallow=False)
     except OSError:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,8 +27,8 @@ def staging(root: Path) -> Iterator[Path]:
     """
     make_folders(root / RESERVED, below=root)
     _clean(root)
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=root / RESERVED))
-    folder.chmod(0o770)
+    folder = root / RESERVED / f"{_PREFIX}{os.urandom(8).hex()}"
+    folder.mkdir(mode=0o770)
     try:
         with (folder / _LOCK).open("wb") as lock:
             with contextlib.suppress(OSError):

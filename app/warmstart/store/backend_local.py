@@ -10,10 +10,8 @@ before the rename.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -139,7 +137,7 @@ class LocalBackend:
     def _temporary(self, target: Path) -> Iterator[Path]:
         """Give a name beside `target`, that of a process which may die here; remove what is left there."""
         _make_folders(target.parent)
-        path = target.parent / f"{_TEMPORARY}{target.name[:64]}-{secrets.token_hex(6)}"
+        path = target.parent / f"{_TEMPORARY}{target.name[:64]}-{os.urandom(6).hex()}"
         try:
             yield path
         finally:
@@ -240,6 +238,8 @@ def _sync_folder(path: Path) -> None:
 
 def _rename_noreplace(source: Path, target: Path) -> bool | None:
     """Rename where `target` is missing: True, False where it is there, None where the file system cannot promise it."""
+    import ctypes
+
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if call is None:
         return None

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from warmstart.errors import EntryInvalid, EntryNotTrusted
 from warmstart.store import names
 from warmstart.store.backend import Backend, ObjectInfo, ObjectMissing
-from warmstart.store.model import EntrySummary, Finding, Usage, Verified
+from warmstart.store.care_model import EntrySummary, Finding, Usage, Verified
 from warmstart.store.trust import Trust, unwrap
 from warmstart.store.view import MANIFEST_LIMIT, ManifestView, view
 

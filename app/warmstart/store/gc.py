@@ -15,8 +15,8 @@ from warmstart.errors import EntryInvalid, UsageError
 from warmstart.store import names
 from warmstart.store.backend import Backend, ObjectInfo
 from warmstart.store.care import entries, read_manifests
+from warmstart.store.care_model import Collected, EntrySummary, GcPlan, GcPolicy
 from warmstart.store.clock import ServerClock
-from warmstart.store.model import Collected, EntrySummary, GcPlan, GcPolicy
 from warmstart.store.publish import REFRESH_SECONDS
 from warmstart.store.trust import Trust
 from warmstart.store.view import ManifestView

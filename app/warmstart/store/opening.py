@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from warmstart.errors import UsageError, shorten
 from warmstart.store.backend import Backend
@@ -19,7 +18,7 @@ def open_backend(url: str, options: StoreOptions) -> Backend:
         raise UsageError("the store's URL is empty or holds a NUL", hint="give a folder or a URL such as s3://bucket/prefix")
     match = _SCHEME.match(url)
     scheme = match[1].lower() if match else "file"
-    if "@" in urlsplit(url).netloc if match and scheme != "abfs" else False:
+    if match and scheme not in ("abfs", "abfss", "az") and "@" in url[match.end() :].partition("/")[0]:
         raise UsageError(f"the store's URL {scheme}://… holds credentials", hint="pass them in the environment or a Secret")
     if scheme in ("file", "local"):
         from warmstart.store.backend_local import LocalBackend
@@ -38,6 +37,8 @@ def _folder(url: str, has_scheme: bool) -> Path:
     """Return the absolute folder of a path or a file:// URL."""
     if not has_scheme:
         return Path(url).expanduser().absolute()
+    from urllib.parse import unquote, urlsplit
+
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost"):
         raise UsageError(f"{shorten(url)} names a host", hint="write file:///absolute/folder")

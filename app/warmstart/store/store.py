@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,8 +17,9 @@ from warmstart.store.trust import Trust
 from warmstart.store.view import MANIFEST_LIMIT, view
 
 if TYPE_CHECKING:
+    from warmstart.store.care_model import Collected, EntrySummary, GcPlan, GcPolicy, Usage, Verified
     from warmstart.store.claims import ObjectClaims
-    from warmstart.store.model import Claim, Collected, EntrySummary, GcPlan, GcPolicy, LayerFile, Published, Usage, Verified
+    from warmstart.store.model import Claim, LayerFile, Published
 
 _MARKER = msgspec.json.encode({"format": names.STORE_FORMAT})
 _MARKER_LIMIT = 4096
@@ -186,6 +186,8 @@ class Store:
             if self._recognised or not self._backend.remote:
                 self._recognise()
                 return self._backend.get(names.entry(key), MANIFEST_LIMIT)
+            from concurrent.futures import ThreadPoolExecutor
+
             with ThreadPoolExecutor(1) as pool:
                 recognised = pool.submit(self._recognise)
                 try:
