@@ -143,8 +143,8 @@ def _from_hub(model: str, revision: str | None, env: Mapping[str, str]) -> tuple
                 hint="mount the server's Hugging Face cache at the same path",
             )
         return cached, cached.where
-    if cached is not None and revision and _COMMIT.fullmatch(revision):
-        return cached, model
+    # Asked even for a commit that is cached: a snapshot holds the files that somebody once needed, the hub all that there are,
+    # and the key must not depend on who ran here before.
     from warmstart.identity.hub import HubSource
 
     try:

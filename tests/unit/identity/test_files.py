@@ -216,7 +216,7 @@ def test_offline_without_the_model_is_refused(tmp_path: Path) -> None:
     assert model_files("Qwen/Qwen3-0.6B", "v2", folder=None, env=env).commit == COMMIT
 
 
-def test_a_full_commit_that_is_cached_needs_no_network(tmp_path: Path) -> None:
+def test_a_full_commit_that_is_cached_is_good_enough_while_the_hub_is_away(tmp_path: Path) -> None:
     cached(tmp_path / "hub")
     env = {"HF_HOME": str(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:9"}
     files = model_files("Qwen/Qwen3-0.6B", COMMIT, folder=None, env=env)

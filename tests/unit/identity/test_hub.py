@@ -91,6 +91,12 @@ def test_while_the_hub_is_away_the_cache_is_good_enough(hub: Hub, tmp_path: Path
     assert read(hub, tmp_path).model == MODEL
 
 
+def test_a_snapshot_that_lacks_a_companion_gives_the_key_that_the_hub_gives(hub: Hub, tmp_path: Path) -> None:
+    snapshot = cached(tmp_path / "hf" / "hub", MODEL, commit=COMMIT)
+    assert not (snapshot / "generation_config.json").exists()
+    assert set(read(hub, tmp_path, COMMIT).digests) == {"config.json", "generation_config.json"}
+
+
 def test_the_hub_is_asked_although_the_cache_holds_an_older_commit(hub: Hub, tmp_path: Path) -> None:
     cached(tmp_path / "hf" / "hub", MODEL)
     assert read(hub, tmp_path).commit == COMMIT
