@@ -150,7 +150,7 @@ def main() -> None:
         print(
             f"Cache {raw:,} bytes in all, {kept:,} kept, {stored:,} stored: 1/{raw / stored:.0f} of all, 1/{kept / stored:.0f}"
         )
-        print(f"of the kept. Load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores.\n")
+        print(f"1/{kept / stored:.0f} of the kept. Load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores.\n")
         print("| step | ms |\n| --- | ---: |")
         for step, seconds in rows:
             print(f"| {step} | {seconds * 1000:,.1f} |")

@@ -247,3 +247,32 @@ def test_use_is_recorded_without_a_word_where_it_may_not_be(place: Place, entry:
     place.store().touch(KEY)
     (summary,) = place.store().entries()
     assert summary.used >= summary.created - 1
+
+
+def test_a_manifest_with_something_more_is_another_result_even_with_the_same_layers(folder: Place, entry: Entry) -> None:
+    """Else a manifest that readers refuse would count as present, and the key would stay cold for good."""
+    strange = msgspec.json.encode({**msgspec.json.decode(entry.document), "surprise": 1})
+    folder.store().publish(KEY, strange, entry.layers)
+    assert publish(folder.store(), entry) == "beside"
+    assert entry.document in [found.manifest for found in folder.store().candidates(KEY)]
+
+
+def test_counters_of_the_pass_do_not_make_another_result(folder: Place, entry: Entry) -> None:
+    publish(folder.store(), entry)
+    document = msgspec.json.decode(entry.document)
+    document["compiled"]["counters"] = {"seconds_ms": 123456}
+    assert publish_document(folder, msgspec.json.encode(document), entry) == "present"
+    document["compiled"]["graphs"] += 1
+    assert publish_document(folder, msgspec.json.encode(document), entry) == "beside"
+
+
+def publish_document(place: Place, document: bytes, entry: Entry) -> str:
+    return place.store().publish(KEY, document, entry.layers).outcome
+
+
+def test_a_manifest_nested_beyond_reason_does_not_stop_a_publisher(folder: Place, entry: Entry) -> None:
+    publish(folder.store(), entry)
+    deep = entry.document.replace(b'"factors":{', b'"factors":{"deep":' + b"[" * 50_000 + b"]" * 50_000 + b",", 1)
+    folder.backend().put(names.entry(KEY), deep)
+    assert publish(folder.store(), entry) == "beside"
+    assert entry.document in [found.manifest for found in folder.store().candidates(KEY)]

@@ -216,3 +216,16 @@ def test_the_envelope_is_dsse_as_others_write_it(folder: Place, entry: Entry, ou
     signed = b" ".join([b"DSSEv1", str(len(PAYLOAD_TYPE)).encode(), PAYLOAD_TYPE.encode(), str(len(payload)).encode(), payload])
     key = load_pem_public_key(ours.public.read_bytes())
     key.verify(base64.b64decode(envelope["signatures"][0]["sig"]), signed)  # type: ignore[union-attr,call-arg]
+
+
+def test_a_made_up_signature_does_not_keep_the_signer_out(folder: Place, entry: Entry, ours: Keys) -> None:
+    publish(folder, entry, ours)
+    name = names.entry(KEY)
+    folder.backend().put(name, tampered(folder.backend().get(name, 1 << 20), "signature", entry))
+    assert publish(folder, entry, ours) == "beside"
+    assert folder.store(trusted_keys=(ours.public,), require_signature=True).lookup(KEY).manifest == entry.document
+
+
+def test_publishing_what_one_would_not_read_is_said(folder: Place, entry: Entry, ours: Keys) -> None:
+    folder.store(trusted_keys=(ours.public,), require_signature=True).publish(KEY, entry.document, entry.layers)
+    assert [notice for notice in folder.notices if "published without one" in notice]

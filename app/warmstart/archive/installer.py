@@ -17,9 +17,6 @@ from warmstart.archive.staging import staging
 from warmstart.archive.unpack import unpack
 from warmstart.errors import EntryInvalid, NoSpaceError, UsageError, shorten
 
-_WORTH_A_THREAD = 4 << 20
-"""Bytes of a layer from which unpacking it beside another is faster than in turn: below, starting the pool costs more."""
-
 Fetch = Callable[[str, int], Iterator[bytes]]
 """`fetch(digest, size)` yields a blob's bytes in order; closing the iterator ends the transfer."""
 
@@ -139,7 +136,7 @@ def _unpack_all(layers: list[Layer], fetch: Fetch, tree: Path, bounds: Bounds, p
             if close := getattr(blob, "close", None):
                 close()
 
-    if sum(layer.raw_size >= _WORTH_A_THREAD for layer in layers) < 2:
+    if len(layers) < 2:
         lists = [one(layer) for layer in layers]
     else:
         from concurrent.futures import ThreadPoolExecutor

@@ -16,13 +16,13 @@ from warmstart.archive.disk import disk_errors
 from warmstart.archive.manifest import BOUNDS, FORMAT, KEY, Bounds, Compiled, Layer, Manifest
 from warmstart.archive.rules import layer_of
 from warmstart.archive.scan import CacheFile, check_artifacts, check_settled, scan
-from warmstart.archive.zstd import WINDOW_LOG, zstd
+from warmstart.archive.zstd import window_log, zstd
 from warmstart.errors import TemporaryError, UsageError
 
 LEVEL = 12
 """The zstd level. Measured on the 23 MB artifact of Qwen3-0.6B, one core: level 3 gives 1/31 in 0.04 s, 9 1/39 in 0.2 s,
 12 1/40 in 0.3 s, 17 1/40 in 2.6 s, 19 1/45 in 7.7 s. What 19 saves, 62 kB, is not worth that time in every compile.
-Long-distance matching makes it larger at every level below 17: the window already spans the whole artifact.
+Long-distance matching makes it larger at every level below 17: the window already spans the whole of such an artifact.
 """
 
 
@@ -111,7 +111,7 @@ def _pack_layer(name: str, root: Path, files: list[CacheFile], work: Path, level
     path = work / f"{name}.tar.zst"
     content = hashlib.sha256()
     with path.open("wb") as target:
-        writer = _BlobWriter(target, level)
+        writer = _BlobWriter(target, level, sum(file.size for file in files))
         with tarfile.open(fileobj=cast(IO[bytes], writer), mode="w", format=tarfile.PAX_FORMAT) as tar:
             for file in files:
                 content.update(f"{_add(tar, root, file)} {file.size} {file.path}\n".encode())
@@ -163,10 +163,10 @@ class _HashingReader:
 class _BlobWriter:
     """Where the tar goes: compressed, hashed and counted on its way into a file."""
 
-    def __init__(self, target: IO[bytes], level: int) -> None:
+    def __init__(self, target: IO[bytes], level: int, raw_bytes: int) -> None:
         options = {
             int(zstd.CompressionParameter.compression_level): level,
-            int(zstd.CompressionParameter.window_log): WINDOW_LOG,
+            int(zstd.CompressionParameter.window_log): window_log(raw_bytes),
         }
         self._target = target
         self._compressor = zstd.ZstdCompressor(options=options)

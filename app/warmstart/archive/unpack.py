@@ -12,7 +12,7 @@ from warmstart.archive.disk import FILE_MODE, disk_errors, make_folders
 from warmstart.archive.manifest import Bounds, Layer
 from warmstart.archive.names import Taken
 from warmstart.archive.tarread import Member, members
-from warmstart.archive.zstd import WINDOW_LOG, zstd
+from warmstart.archive.zstd import LARGEST_WINDOW_LOG, zstd
 from warmstart.errors import EntryInvalid, shorten
 
 _STEP = 256 << 10
@@ -83,7 +83,9 @@ class BlobReader:
         self._hash = hashlib.sha256()
         self._size = 0
         self._raw_size = 0
-        self._decompressor = zstd.ZstdDecompressor(options={int(zstd.DecompressionParameter.window_log_max): WINDOW_LOG})
+        self._decompressor = zstd.ZstdDecompressor(
+            options={int(zstd.DecompressionParameter.window_log_max): LARGEST_WINDOW_LOG}
+        )
         self._ready = memoryview(b"")
 
     def read(self, size: int) -> bytes:

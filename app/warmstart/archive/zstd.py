@@ -9,7 +9,20 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-WINDOW_LOG = 27
-"""log2 of the largest window: 128 MiB, what a reader must be ready to hold. Ranks and graphs repeat each other far apart."""
+LARGEST_WINDOW_LOG = 27
+"""log2 of the largest window that a reader takes: 128 MiB of memory."""
 
-__all__ = ["WINDOW_LOG", "zstd"]
+_WIDEST_WRITTEN = 26
+_NARROWEST = 20
+
+
+def window_log(raw_bytes: int) -> int:
+    """Return log2 of the window to compress that many bytes with: all of them in sight, up to 64 MiB.
+
+    The graphs of an artifact repeat each other far apart: with zstd's own choice for level 12 (4 MiB) the 23 MB artifact of
+    Qwen3-0.6B is 1.4 times as large. A reader holds a window for each layer that it unpacks at the same time.
+    """
+    return min(max(raw_bytes.bit_length(), _NARROWEST), _WIDEST_WRITTEN)
+
+
+__all__ = ["LARGEST_WINDOW_LOG", "window_log", "zstd"]

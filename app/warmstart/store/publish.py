@@ -16,7 +16,7 @@ from warmstart.store.backend import Backend, ObjectMissing
 from warmstart.store.clock import ServerClock
 from warmstart.store.model import LayerFile, Published
 from warmstart.store.trust import Trust, unwrap
-from warmstart.store.view import MANIFEST_LIMIT, ManifestView, view
+from warmstart.store.view import MANIFEST_LIMIT, ManifestView, result, view
 
 REFRESH_SECONDS = 3600.0
 """A blob that was written longer ago is written again, not skipped.
@@ -38,13 +38,13 @@ class Publisher:
 
     def publish(self, key: str, document: bytes, layers: Sequence[LayerFile]) -> Published:
         """Publish a manifest and its layers. Raises UsageError where they do not belong together."""
-        seen = view(document, names.check_key(key))
-        blobs = _check_layers(seen, layers)
-        name, there = self._place(key, seen)
+        blobs = _check_layers(view(document, names.check_key(key)), layers)
+        ours = result(document)
+        name, there = self._place(key, ours)
         uploaded = self._upload(blobs, refresh=not there)
         if not there and not self._create(key, name, document):
             # Another publisher was faster: what it left decides where ours belongs.
-            name, there = self._place(key, seen)
+            name, there = self._place(key, ours)
             if not there:
                 there = not self._create(key, name, document)
         self._upload(blobs, missing_only=True)
@@ -57,12 +57,12 @@ class Publisher:
             signed=bool(self._trust.signer),
         )
 
-    def _place(self, key: str, ours: ManifestView) -> tuple[str, bool]:
+    def _place(self, key: str, ours: str) -> tuple[str, bool]:
         """Return the name under which our manifest belongs, and whether it is there."""
         first = self._stored(key, names.PRIMARY)
-        if first is None or self._same(first, ours):
+        if first is None or self._same(first, key, ours):
             return names.PRIMARY, first is not None
-        beside = names.other(hashlib.sha256(f"{ours.result()} {self._trust.signer}".encode()).hexdigest())
+        beside = names.other(hashlib.sha256(f"{ours} {self._trust.signer}".encode()).hexdigest())
         return beside, self._stored(key, beside) is not None
 
     def _stored(self, key: str, name: str) -> bytes | None:
@@ -73,15 +73,14 @@ class Publisher:
         except EntryInvalid:
             return b""
 
-    def _same(self, stored: bytes, ours: ManifestView) -> bool:
-        """Whether a stored manifest says what ours says, to those who read it: the same files, and signed if ours would be."""
+    def _same(self, stored: bytes, key: str, ours: str) -> bool:
+        """Whether a stored manifest says what ours would, to those who read it: the same result, under our signature if any."""
         try:
             document, signatures = unwrap(stored)
-            theirs = view(document, ours.key)
+            view(document, key)
+            return self._trust.ours(document, signatures) and result(document) == ours
         except EntryInvalid:
             return False
-        signed = not self._trust.signer or any(signature.keyid == self._trust.signer for signature in signatures)
-        return signed and theirs.result() == ours.result()
 
     def _create(self, key: str, name: str, document: bytes) -> bool:
         """Create the manifest. Where the server ignores the condition, look what became of it."""

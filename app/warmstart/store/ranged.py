@@ -11,13 +11,16 @@ from warmstart.errors import EntryInvalid
 PART = 8 << 20
 """Bytes of one request. Large enough that its round trip does not count, small enough that a few of them are little memory."""
 
+MOST_PARTS = 4
+"""Parts of one object under way at the same time. Several layers are read at once, each with this many."""
+
 
 def read_ranged(
     whole: Callable[[], bytes], read: Callable[[int, int], bytes], size: int, parallel: int, what: str
 ) -> Iterator[bytes]:
     """Yield `size` bytes: from `whole()` where they fit one part, else from `read(start, length)`, in bounded memory.
 
-    At most `parallel` + 1 parts are held. An object of another size is an error here already: parts behind a gap would
+    At most `MOST_PARTS` + 1 parts are held. An object of another size is an error here already: parts behind a gap would
     otherwise follow it unnoticed.
     """
     if size <= PART:
@@ -28,6 +31,7 @@ def read_ranged(
         wanted = min(PART, size - start)
         return _checked(read(start, wanted), wanted, what)
 
+    parallel = min(parallel, MOST_PARTS)
     with ThreadPoolExecutor(parallel) as pool:
         ahead: deque[Future[bytes]] = deque()
         try:

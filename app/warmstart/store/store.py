@@ -103,6 +103,10 @@ class Store:
         """Publish an entry: blobs, then the manifest (signed where a signing key is set). May be repeated and raced."""
         from warmstart.store.publish import Publisher
 
+        if self._options.require_signature and self._options.signing_key is None:
+            self._notice(
+                "signatures are required for reading, but this entry is published without one: no signing key is given"
+            )
         with self._writing():
             publisher = Publisher(
                 self._backend, self._trust, self._clock, parallel=self._options.parallel, exclusive=self._exclusive

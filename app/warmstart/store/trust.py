@@ -76,6 +76,13 @@ class Trust:
         signature = Signature(keyid=self.signer, sig=_base64(self._signing.sign(_pae(document))))
         return msgspec.json.encode(Envelope(_base64(document), PAYLOAD_TYPE, (signature,)))
 
+    def ours(self, document: bytes, signatures: Iterable[Signature]) -> bool:
+        """Whether the manifest is signed by the own key; True where there is none, since then nothing more could be asked."""
+        if self._signing is None:
+            return True
+        key = self._signing.public_key()
+        return any(_verifies(key, signature, document) for signature in signatures if signature.keyid == self.signer)
+
     def open(self, stored: bytes) -> tuple[bytes, tuple[str, ...]]:
         """Return the manifest and the ids of the trusted keys that signed it. Raises EntryNotTrusted, EntryInvalid.
 
@@ -86,7 +93,9 @@ class Trust:
         if not self._trusted:
             self._notice("entries are checked by digest only: no trusted keys are configured")
             return document, ()
-        signers = tuple(sorted({s.keyid for s in signatures if s.keyid in self._trusted and self._verifies(s, document)}))
+        signers = tuple(
+            sorted({s.keyid for s in signatures if s.keyid in self._trusted and _verifies(self._trusted[s.keyid], s, document)})
+        )
         if signers:
             return document, signers
         if signatures:
@@ -98,15 +107,6 @@ class Trust:
             raise EntryNotTrusted("the entry is not signed", hint="publish it with --signing-key")
         self._notice("an entry without a signature is used: signatures are not required")
         return document, ()
-
-    def _verifies(self, signature: Signature, document: bytes) -> bool:
-        from cryptography.exceptions import InvalidSignature
-
-        try:
-            self._trusted[signature.keyid].verify(_unbase64(signature.sig), _pae(document))
-        except (InvalidSignature, ValueError):
-            return False
-        return True
 
 
 def unwrap(stored: bytes) -> tuple[bytes, tuple[Signature, ...]]:
@@ -195,6 +195,16 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read the key {path}: {error.strerror}") from error
+
+
+def _verifies(key: Ed25519PublicKey, signature: Signature, document: bytes) -> bool:
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        key.verify(_unbase64(signature.sig), _pae(document))
+    except (InvalidSignature, ValueError):
+        return False
+    return True
 
 
 def _pae(document: bytes) -> bytes:

@@ -43,10 +43,27 @@ class ManifestView(msgspec.Struct, frozen=True):
     raw_bytes: int = 0
     compiled: CompiledView = CompiledView()
 
-    def result(self) -> str:
-        """Return what identifies the result: equal where layers hold the same files, whenever and by whom they were packed."""
-        lines = sorted(f"{layer.name} {layer.content}" for layer in self.layers)
-        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+def result(document: bytes) -> str:
+    """Return what identifies a manifest's result: equal where the same files were made for the same reasons.
+
+    Left out is what differs between two passes over the same thing: when and by what it was packed, the pass's own counters,
+    and the layers' digests and sizes, which depend on the files' times and on zstd. Raises EntryInvalid.
+    """
+    view(document)
+    try:
+        whole = msgspec.json.decode(document)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise EntryInvalid(f"the manifest is not readable: {shorten(error)}") from error
+    said = {name: value for name, value in whole.items() if name not in ("created", "tool")}
+    compiled = whole.get("compiled")
+    if isinstance(compiled, dict):
+        said["compiled"] = {name: value for name, value in compiled.items() if name not in ("outcome", "counters")}
+    said["layers"] = [
+        {name: value for name, value in layer.items() if name not in ("digest", "size", "raw_size")}
+        for layer in whole["layers"]
+    ]
+    return hashlib.sha256(msgspec.json.encode(said, order="sorted")).hexdigest()
 
 
 def view(document: bytes, key: str | None = None) -> ManifestView:
