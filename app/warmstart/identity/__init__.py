@@ -8,6 +8,7 @@ from warmstart.identity.code import CodeFingerprint, fingerprint
 from warmstart.identity.environment import counts, hazards, relevant
 from warmstart.identity.files import ModelFiles, model_files, request_files
 from warmstart.identity.key import FORMAT, PASS_REVISION, Identity, identify
+from warmstart.identity.sources import offline
 
 if TYPE_CHECKING:
     from warmstart.identity.differences import Difference, explain
@@ -25,6 +26,7 @@ __all__ = [
     "hazards",
     "identify",
     "model_files",
+    "offline",
     "relevant",
     "request_files",
 ]

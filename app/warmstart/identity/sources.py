@@ -68,7 +68,9 @@ def locate(model: str, revision: str | None, folder: Path | None, env: Mapping[s
     if folder is not None:
         if not folder.is_dir():
             raise ModelFilesError(f"the folder of model files {folder} is not there")
-        return FolderSource(folder), _held_name(model, revision, env)
+        if held := _held_snapshot(model, revision, env):
+            return held, held.where
+        return FolderSource(folder), model
     if _URL.match(model):
         raise ModelFilesError(f"the files of {shorten(model, 120)} cannot be read from here", hint=_GIVE_FOLDER)
     if Path(model).is_dir():
@@ -120,9 +122,13 @@ def snapshot(model: str, revision: str | None, cache: Path) -> FolderSource | No
     return FolderSource(folder, commit=commit) if known else None
 
 
-def _held_name(model: str, revision: str | None, env: Mapping[str, str]) -> str:
+def _held_snapshot(model: str, revision: str | None, env: Mapping[str, str]) -> FolderSource | None:
+    """Return the snapshot by whose path vLLM names the model where it is offline, None where it keeps the name.
+
+    No other folder can stand in for it: the path is part of vLLM's key.
+    """
     if not offline(env) or _URL.match(model) or Path(model).exists() or not _HUB_NAME.fullmatch(model):
-        return model
+        return None
     cache = hub_cache(env)
     found = snapshot(model, revision, cache)
     if found is None:
@@ -130,7 +136,7 @@ def _held_name(model: str, revision: str | None, env: Mapping[str, str]) -> str:
             f"HF_HUB_OFFLINE is set, so vLLM names {model} by its snapshot's path, and {cache} does not hold it",
             hint="mount the server's Hugging Face cache at the same path, or unset HF_HUB_OFFLINE",
         )
-    return found.where
+    return found
 
 
 def _from_hub(model: str, revision: str | None, env: Mapping[str, str]) -> tuple[Source, str]:

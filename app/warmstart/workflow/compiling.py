@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from warmstart import identity
 from warmstart.errors import AccessDenied, NoSpaceError, TemporaryError, UsageError, WarmstartError, shorten
 from warmstart.workflow.stopping import Stop
 
@@ -171,7 +172,8 @@ def run_pass(target: Target, settings: Settings, stop: Stop, folder: Path) -> Co
         gpu=target.gpu,
         gpu_count=target.request.gpu_count,
         cache_root=folder / "cache",
-        model_files=settings.model_files,
+        # An offline server names the model by its snapshot's path, which must then be there, and nothing can stand in for it.
+        model_files=None if identity.offline(target.environ) else settings.model_files,
         jobs=settings.jobs,
         deadline_seconds=seconds_left(stop),
         stub=settings.cuda_stub,

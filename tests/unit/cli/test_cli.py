@@ -224,6 +224,16 @@ def test_a_failed_manifest_prints_nothing_for_kubectl_to_read(capsys: pytest.Cap
     assert "/nowhere.yaml" in told.err
 
 
+def test_prewarm_without_a_cluster_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    argv = ["prewarm", "--store", str(tmp_path), "--kubeconfig", str(tmp_path / "none"), "--interval=5m", "--namespace=a"]
+    assert cli.main(argv) == 2
+    assert "kubeconfig" in json.loads(capsys.readouterr().out)["reason"]
+    assert cli.main([*argv, "--interval=soon"]) == 2
+
+
 def test_an_error_in_text_mode_leaves_standard_output_empty(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["plan", "--output=text", "-f", "/nowhere.yaml"]) == 2
     assert capsys.readouterr().out == ""

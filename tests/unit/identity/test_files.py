@@ -201,7 +201,8 @@ def test_offline_with_a_folder_the_name_is_still_the_snapshots_path(tmp_path: Pa
     with pytest.raises(ModelFilesError, match=r"names Qwen/Qwen3-0\.6B by its snapshot.s path"):
         model_files("Qwen/Qwen3-0.6B", None, folder=model_folder, env=env)
     snapshot = cached(tmp_path / "hub")
-    assert model_files("Qwen/Qwen3-0.6B", None, folder=model_folder, env=env).model == str(snapshot)
+    files = model_files("Qwen/Qwen3-0.6B", None, folder=model_folder, env=env)
+    assert files.model == files.source == str(snapshot)
 
 
 def test_offline_without_the_model_is_refused(tmp_path: Path) -> None:
