@@ -13,7 +13,7 @@ USAGE = "A B [options]"
 DESCRIPTION = """\
 Compare two identities factor by factor: old value, new value, the likely cause, and what to change. A and B are each one of: an
 entry of the store (request key), a file with an identity (from `plan --factors`), a cache root or cache folder of a server, a
-cache_key_factors.json of vLLM, or a server's log.
+cache_key_factors.json of vLLM, a server's log, or one line of it.
 """
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FACTORS_FILE = "cache_key_factors.json"
 _MOST_BYTES = 256 << 20
-_KINDS = "an entry's key, a document with factors, a cache folder, a cache_key_factors.json, or a server's log"
+_KINDS = "an entry's key, a document with factors, a cache folder, a cache_key_factors.json, a server's log or a line of it"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +64,8 @@ def compare(settings: Settings, a: str, b: str) -> Explanation:
 
 def side(settings: Settings, name: str) -> Side:
     """Return what `name` stands for."""
+    if " " in name and (log := read_log(name.splitlines())).document():
+        return Side("the log line given", log.document())
     path = Path(name).expanduser()
     try:
         if path.is_dir():

@@ -181,6 +181,12 @@ def test_explain_takes_a_servers_factors_and_its_log(installed: Place) -> None:
     assert installed.call("explain", str(installed.root), log(installed)).code == 0
 
 
+def test_explain_takes_a_line_of_a_log(installed: Place) -> None:
+    line = "DEBUG [backends.py:1127] torch.compile cache factors: env=aa cfg=bb comp=cc code=dd dir=/c"
+    done = installed.call("explain", line, line.replace("cfg=bb", "cfg=xx"))
+    assert [one["factor"] for one in done.document["differences"]] == ["vllm_key.config_hash"]
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [("", "none of what can be compared"), ("{}", "none of what"), ("[1]", "none of what"), ("\xff", "none of what")],
