@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,3 +30,15 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(HERE / "parent", chart)
     shutil.copytree(CHART, chart / "charts" / "warmstart")
     return chart
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Yield the kubeconfig of a cluster's administrator: a real control plane, or the one of WARMSTART_TEST_KUBECONFIG."""
+    if given := os.environ.get("WARMSTART_TEST_KUBECONFIG"):
+        yield Path(given)
+        return
+    from tests.cluster import control_plane
+
+    with control_plane.running(tmp_path_factory.mktemp("control-plane")) as plane:
+        yield plane.kubeconfig

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from tests.chart.tools import CHART, STORE, Object, env_of, merge, program
-from tests.cluster import control_plane
 
 pytestmark = pytest.mark.cluster
 
@@ -20,18 +19,15 @@ _VALUES = merge(STORE, {"injection": {"enabled": True}, "store": {"credentialsSe
 
 
 @pytest.fixture(scope="module")
-def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Yield a control plane with the chart installed by a real helm, once the policy is in force."""
-    with control_plane.running(tmp_path_factory.mktemp("control-plane")) as plane:
-        subprocess.run(
-            [program("helm4"), "--kubeconfig", plane.kubeconfig, "install", "ws", CHART, "--values", "-"],
-            input=json.dumps(_VALUES),
-            text=True,
-            check=True,
-            capture_output=True,
-        )
-        _wait_in_force(plane.kubeconfig)
-        yield plane.kubeconfig
+def kubeconfig(cluster: Path) -> Iterator[Path]:
+    """Yield a cluster with the chart installed by a real helm, once the policy is in force."""
+    helm = [program("helm4"), "--kubeconfig", cluster]
+    subprocess.run(
+        [*helm, "install", "ws", CHART, "--values", "-"], input=json.dumps(_VALUES), text=True, check=True, capture_output=True
+    )
+    _wait_in_force(cluster)
+    yield cluster
+    subprocess.run([*helm, "uninstall", "ws"], check=True, capture_output=True)
 
 
 def _wait_in_force(kubeconfig: Path) -> None:
@@ -299,6 +295,20 @@ def test_a_pod_that_it_is_not_for_is_left_alone(create: Create, pod: Object) -> 
 def test_system_namespaces_are_left_alone(create: Create) -> None:
     """Even with the label."""
     assert _injected(create(_pod(), namespace="kube-system")) is None
+
+
+def test_it_is_in_force_again_after_it_was_removed(cluster: Path, kubeconfig: Path) -> None:
+    """An API server forgets nothing of it, and keeps nothing: removed, installed with other values, removed, installed."""
+    helm = [program("helm4"), "--kubeconfig", cluster]
+    for path in ("/one", "/two", "/var/cache/vllm"):
+        subprocess.run([*helm, "uninstall", "ws"], check=True, capture_output=True)
+        values = json.dumps(merge(_VALUES, {"cache": {"path": path}}))
+        install = [*helm, "install", "ws", CHART, "--values", "-"]
+        subprocess.run(install, input=values, text=True, check=True, capture_output=True)
+        give_up = time.monotonic() + 60
+        while path not in _mounts(_create(kubeconfig, _pod())["spec"]["containers"][0]):
+            assert time.monotonic() < give_up, path
+            time.sleep(0.2)
 
 
 def test_the_api_server_has_no_complaint_about_the_policy(kubeconfig: Path) -> None:

@@ -151,7 +151,7 @@ def test_every_pod_keeps_to_the_restricted_profile(helm4: Helm) -> None:
                 assert context["readOnlyRootFilesystem"] is True
                 assert any(mount["mountPath"] == "/tmp" for mount in container["volumeMounts"])  # noqa: S108
             wants_api = any("prewarm" in one.get("args", []) for one in pod["containers"]) or name == "leases"
-            if kind != "PodTemplate":
+            if kind != "Injection":
                 assert pod["automountServiceAccountToken"] is wants_api, (name, kind)
     assert seen > 10
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.chart.tools import CHART, HERE, ROOT, STORE, Helm, env_of, merge, program
+from tests.chart.tools import CHART, HERE, ROOT, STORE, Helm, env_of, injected, merge, program
 
 _VALUES = HERE / "values"
 
@@ -87,8 +87,10 @@ def test_the_config_map_holds_the_very_dashboard(helm: Helm) -> None:
 def test_init_containers_push_metrics_only_when_told(helm4: Helm) -> None:
     """A gateway that does not answer must not cost every pod its time-out."""
     on = merge(STORE, {"injection": {"enabled": True}, "metrics": {"pushgateway": "http://gateway:9091"}})
-    quiet, loud = (helm4.template(on, {"metrics": {"pushFromInit": told}}).one("PodTemplate") for told in (False, True))
-    init = [env_of(one["template"]["spec"]["initContainers"][0]) for one in (quiet, loud)]
+    policies = [
+        helm4.template(on, {"metrics": {"pushFromInit": told}}).one("MutatingAdmissionPolicy") for told in (False, True)
+    ]
+    init = [env_of(injected(policy)["containers"][0]) for policy in policies]
     assert "WARMSTART_PUSHGATEWAY" not in init[0]
     assert init[1]["WARMSTART_PUSHGATEWAY"] == "http://gateway:9091"
 

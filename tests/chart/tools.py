@@ -6,6 +6,7 @@ import atexit
 import dataclasses
 import functools
 import json
+import re
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -152,12 +153,23 @@ def pods(objects: Iterable[Object]) -> Iterator[tuple[str, Object]]:
         spec = item.get("spec") or {}
         if item["kind"] == "Pod":
             yield "Pod", spec
-        elif item["kind"] == "PodTemplate":
-            yield "PodTemplate", item["template"]["spec"]
+        elif item["kind"] == "MutatingAdmissionPolicy":
+            yield "Injection", injected(item)
         elif item["kind"] == "CronJob":
             yield "CronJob", spec["jobTemplate"]["spec"]["template"]["spec"]
         elif "template" in spec:
             yield item["kind"], spec["template"]["spec"]
+
+
+def injected(policy: Object) -> Object:
+    """Return what an admission policy puts into a pod, as a pod spec: its CEL literals are JSON with dyn() around each part."""
+    literals = {one["name"]: one["expression"] for one in policy["spec"]["variables"]}
+
+    def plain(name: str) -> Any:
+        text = re.sub(r'"(?:\\.|[^"\\])*"|dyn\(|\)', lambda found: found[0] if found[0][0] == '"' else "", literals[name])
+        return json.loads(text)
+
+    return {"containers": [plain("init")], "volumes": plain("givenVolumes")}
 
 
 def containers(pod: Object) -> list[Object]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from tests.chart.tools import Helm, env_of, injected, merge
 from tests.image.conftest import Images
 from tests.image.engine import ROOT
 
@@ -95,25 +98,55 @@ def test_the_compiler_image_holds_a_stand_in_for_the_driver(images: Images) -> N
     assert (done.code, done.out.strip()) == (0, "100"), done.log
 
 
-def test_the_compiler_image_plans_for_a_pod_spec_from_standard_input(images: Images, tmp_path: Path) -> None:
-    """Model files come from a folder; the plan names the GPU type and a miss in an empty folder store."""
-    model = tmp_path / "model"
-    model.mkdir()
-    (model / "config.json").write_text((ROOT / "examples" / "qwen3-0.6b" / "model" / "config.json").read_text())
+def _model(folder: Path) -> str:
+    """Return the volume option for a folder with a model's config files, as a pod's mount would show them."""
+    shutil.copytree(ROOT / "examples" / "qwen3-0.6b" / "model", folder / "model")
+    return f"{folder / 'model'}:/model:ro"
+
+
+def _plan(images: Images, model: str) -> dict[str, Any]:
     done = images.engine.run(
         images.compiler,
-        "plan",
-        "-f",
-        "-",
-        "--model-files",
-        "/model",
-        "--store",
-        "/store",
-        options=("--volume", f"{model}:/model:ro", "--tmpfs", "/store:mode=1777"),
+        *("plan", "--factors", "-f", "-", "--model-files", "/model", "--store", "/store"),
+        options=("--volume", model, "--tmpfs", "/store:mode=1777"),
         stdin=_POD,
     )
     assert done.code == 0, done.log
-    assert "h200" in done.out.lower()
+    (plan,) = json.loads(done.out)
+    return dict(plan)
+
+
+def test_the_compiler_image_plans_for_a_pod_spec_from_standard_input(images: Images, tmp_path: Path) -> None:
+    """The plan names the GPU type, and a miss in an empty folder store."""
+    plan = _plan(images, _model(tmp_path))
+    assert "h200" in json.dumps(plan).lower()
+    assert re.search(r'"[0-9a-f]{64}"', json.dumps(plan))
+
+
+@pytest.mark.parametrize("pull_only", [False, True], ids=["compiler image", "store image"])
+def test_an_init_container_of_the_chart_looks_up_the_planned_key(images: Images, tmp_path: Path, pull_only: bool) -> None:
+    """As the chart renders it: env, arguments, mounts, user, read-only root. A miss is told by both images, with the same key.
+
+    The store image has no vLLM to look at: it is given the code fingerprint that the compiler image wrote.
+    """
+    model = _model(tmp_path)
+    plan = _plan(images, model)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "code.json").write_text(json.dumps([plan]))
+    values = {"store": {"claim": {"existingClaim": "c"}}, "init": {"onMiss": "skip", "pullOnly": pull_only}}
+    if pull_only:
+        values["init"]["code"] = {"configMap": "code"}
+    policy = Helm("helm4").template(merge(values, {"injection": {"enabled": True}})).one("MutatingAdmissionPolicy")
+    (init,) = injected(policy)["containers"]
+    env = env_of(init) | {"WARMSTART_POD_SPEC": json.dumps(yaml.safe_load(_POD)), "WARMSTART_MODEL_FILES": "/model"}
+    options = [part for name, value in env.items() for part in ("--env", f"{name}={value}")]
+    options += ["--volume", model, "--volume", f"{tmp_path / 'code'}:/warmstart/code:ro"]
+    options += ["--tmpfs", "/warmstart/store:mode=1777", "--tmpfs", "/var/cache/vllm:mode=1777"]
+    done = images.engine.run(images.store if pull_only else images.compiler, *init["args"], options=tuple(options))
+    assert done.code == 0, done.log
+    result = json.loads(done.out)
+    assert (result["command"], result["outcome"]) == ("run", "miss"), done.log
+    assert result["request_key"] in json.dumps(plan)
 
 
 def test_the_store_image_has_no_vllm_and_looks_after_a_store(images: Images) -> None:
