@@ -18,7 +18,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
 
 from warmstart.errors import UnsupportedError, UsageError
 
@@ -181,6 +180,10 @@ def _changed(root: Path, lines: list[bytes]) -> Iterator[bytes]:
 
 def _editable(info: Path) -> Path | None:
     """Return the source folder of an editable install, or None. Raises UsageError where it cannot be found."""
+    if not (info / "direct_url.json").exists():
+        return None
+    from urllib.parse import unquote, urlparse
+
     try:
         document = json.loads((info / "direct_url.json").read_bytes())
     except (OSError, ValueError):

@@ -8,7 +8,6 @@ differs the table says why.
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import re
 from collections.abc import Mapping
 
@@ -188,6 +187,8 @@ def hazards(env: Mapping[str, str], unresolved: Mapping[str, str] | None = None)
 def _is_address(value: str) -> bool:
     if not _ADDRESS_LIKE.fullmatch(value):
         return False
+    import ipaddress
+
     try:
         ipaddress.ip_address(value)
     except ValueError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,14 +80,21 @@ def side(settings: Settings, name: str) -> Side:
 
 
 def folder_side(folder: Path) -> Side:
-    """Return what a cache folder says: the factors that a server wrote last, else those of what was installed last."""
-    written = sorted(folder.rglob(FACTORS_FILE), key=lambda path: path.stat().st_mtime_ns)
-    if written:
-        return _file_side(written[-1])
-    installed = sorted(folder.glob(entries.MANIFEST_FILE.format(key="*")), key=lambda path: path.stat().st_mtime_ns)
+    """Return what a cache folder says: the factors that a server wrote there, else those of what was installed last.
+
+    An installed entry may hold the compile's own factors file, so only a newer one is the server's.
+    """
+    installed = _newest(folder.glob(entries.MANIFEST_FILE.format(key="*")))
+    written = _newest(folder.rglob(FACTORS_FILE))
+    if written and (installed is None or written.stat().st_mtime_ns > installed.stat().st_mtime_ns):
+        return _file_side(written)
     if installed:
-        return _file_side(installed[-1])
+        return _file_side(installed)
     raise UsageError(f"{folder} holds no {FACTORS_FILE} and nothing that warmstart installed", hint=f"give {_KINDS}")
+
+
+def _newest(paths: Iterable[Path]) -> Path | None:
+    return max(paths, key=lambda path: path.stat().st_mtime_ns, default=None)
 
 
 def _file_side(path: Path) -> Side:

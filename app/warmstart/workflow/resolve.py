@@ -6,7 +6,6 @@ import dataclasses
 import logging
 import os
 import re
-import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -236,7 +235,7 @@ def refuse_unknown(request: ServeRequest) -> None:
 
 def without_instance(env: Mapping[str, str], settings: Settings) -> dict[str, str]:
     """Return an environment without variables that hold the name of the own pod: they are other in every pod."""
-    own = {socket.gethostname(), settings.pod_name} - {None, ""}
+    own = {os.uname().nodename, settings.pod_name} - {None, ""}
     return {name: value for name, value in env.items() if value not in own}
 
 

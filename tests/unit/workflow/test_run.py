@@ -99,7 +99,13 @@ def test_the_pass_may_find_that_there_is_nothing_to_compile(place: Place) -> Non
 
 # What goes wrong
 
+AWAY = {
+    "WARMSTART_STORE": "s3://bucket/prefix",
+    "WARMSTART_STORE_OPTIONS": '{"endpoint_url": "http://127.0.0.1:9", "key": "k", "secret": "s"}',
+    "WARMSTART_STORE_TIMEOUT": "2s",
+}
 FAILURES = {
+    "a store that does not answer": (AWAY, 75, "the server does not answer"),
     "no spec": ({"WARMSTART_POD_SPEC": "/nowhere.yaml"}, 2, "cannot read /nowhere.yaml"),
     "no spec and no pod": ({"WARMSTART_POD_SPEC": ""}, 2, "no pod spec is given"),
     "a spec that is no Kubernetes object": ({"WARMSTART_POD_SPEC": '{"a": 1}'}, 2, ""),

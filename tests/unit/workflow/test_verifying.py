@@ -181,6 +181,17 @@ def test_explain_takes_a_servers_factors_and_its_log(installed: Place) -> None:
     assert installed.call("explain", str(installed.root), log(installed)).code == 0
 
 
+def test_factors_that_came_with_the_entry_are_not_taken_for_the_servers(installed: Place) -> None:
+    key = installed.call("plan").document[0]["request_key"]
+    document = {"env": {"VLLM_X": 1}, "config_hash": "a", "code_hash": "b", "compiler_hash": "c"}
+    factors = installed.root / "cache_key_factors.json"
+    factors.write_text(json.dumps(document))
+    os.utime(factors, (1_700_000_000, 1_700_000_000))
+    assert installed.call("explain", key, str(installed.root)).document["b"].startswith("the factors in")
+    factors.touch()
+    assert installed.call("explain", key, str(installed.root)).document["b"].startswith("vLLM's factors in")
+
+
 def test_explain_takes_a_line_of_a_log(installed: Place) -> None:
     line = "DEBUG [backends.py:1127] torch.compile cache factors: env=aa cfg=bb comp=cc code=dd dir=/c"
     done = installed.call("explain", line, line.replace("cfg=bb", "cfg=xx"))
