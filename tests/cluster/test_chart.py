@@ -17,6 +17,7 @@ from tests.chart.tools import HERE as CHART_TESTS
 from tests.chart.tools import ROOT
 from tests.cluster.conftest import Account, account_of, eventually, make_pod
 from tests.cluster.releases import Release
+from tests.cluster.test_injection import _create, _inits
 from tests.cluster.test_prewarm import _deploy
 
 from warmstart.cluster.api import Api
@@ -71,6 +72,16 @@ def test_the_default_installation_has_no_rights(kubeconfig: Path, admin: Api, na
     for kind in ("roles", "rolebindings"):
         assert list(admin.list(Resource("rbac.authorization.k8s.io", "v1", kind), namespace)) == []
     release.uninstall()
+
+
+def test_injection_works_again_after_it_was_removed(kubeconfig: Path, admin: Api, namespace: str) -> None:
+    """With parameters in an object of a built-in kind it would not: an API server (1.36.3) never reads that kind again."""
+    release = Release(kubeconfig, namespace, name=f"rel-{namespace[-4:]}")
+    for _ in range(2):
+        release.install({**STORE, "injection": {"enabled": True}})
+        eventually(lambda: _inits(_create(admin, namespace, dry_run=True)) == ["warmstart"])
+        release.uninstall()
+        eventually(lambda: _inits(_create(admin, namespace, dry_run=True)) == [])
 
 
 @dataclasses.dataclass(frozen=True)

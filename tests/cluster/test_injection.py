@@ -122,12 +122,6 @@ def test_system_namespaces_are_left_alone(injecting: str, admin: Api) -> None:
     assert _inits(_create(admin, "kube-public", dry_run=True)) == []
 
 
-def test_a_server_with_a_cache_of_its_own_is_left_alone(injecting: str, admin: Api) -> None:
-    own = copy.deepcopy(SERVER)
-    own["env"].append({"name": "VLLM_CACHE_ROOT", "value": "/mine"})
-    assert _inits(_create(admin, injecting, containers=[own])) == []
-
-
 def test_beside_other_containers_the_server_is_found(injecting: str, admin: Api) -> None:
     pod = _create(admin, injecting, containers=[{"name": "proxy", "image": "envoy"}, SERVER])
     assert _inits(pod) == ["warmstart"]
@@ -172,19 +166,6 @@ def test_the_injected_pod_passes_the_restricted_profile(injecting: str, admin: A
         assert _inits(_create(admin, injecting, containers=[own], securityContext=context)) == ["warmstart"]
     finally:
         admin.merge(NAMESPACES, "", injecting, {"metadata": {"labels": {label: None}}})
-
-
-def test_a_policy_without_its_parameters_lets_pods_through(injecting: str, admin: Api) -> None:
-    """Somebody removed the PodTemplate: pods are created as they were written."""
-    from warmstart.cluster.resources import Resource
-
-    templates = Resource("", "v1", "podtemplates")
-    (template,) = admin.list(templates, injecting)
-    admin.delete(templates, injecting, template["metadata"]["name"])
-    eventually(lambda: not _inits(_create(admin, injecting, dry_run=True)))
-    kept = {field: template["metadata"][field] for field in ("name", "labels", "annotations") if field in template["metadata"]}
-    admin.create(templates, injecting, {**template, "metadata": kept})
-    eventually(lambda: _inits(_create(admin, injecting, dry_run=True)))
 
 
 def _pod_spec() -> Object:
