@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from warmstart import identity
 from warmstart.errors import AccessDenied, NoSpaceError, TemporaryError, UsageError, WarmstartError, shorten
+from warmstart.workflow import resolve
 from warmstart.workflow.stopping import Stop
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def run_pass(target: Target, settings: Settings, stop: Stop, folder: Path) -> Co
 
     request = compiler.CompileRequest(
         model=target.request.model,
-        args=target.request.args,
+        args=resolve.known_arguments(target.request.args),
         env=target.environ,
         gpu=target.gpu,
         gpu_count=target.request.gpu_count,

@@ -7,14 +7,15 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warmstart import identity
 from warmstart.errors import SpecError, UnknownGpuError, UsageError, shorten
 from warmstart.gpus.profile import GpuProfile
-from warmstart.podspec.options import canonical
+from warmstart.podspec.neutral import NEUTRAL
+from warmstart.podspec.options import canonical, destination
 
 if TYPE_CHECKING:
     from warmstart.gpus.catalog import Catalog
@@ -31,6 +32,7 @@ _IMAGE_PREFIXES = (
 )
 # Not HOME: the image of this project sets its own, and the user may be another.
 _IMAGE_NAMES = frozenset({"LD_LIBRARY_PATH", "NVCC_THREADS", "CMAKE_BUILD_TYPE", "VERBOSE"})
+_MARK = re.compile(r"\$\([^)]+\)")
 _TRUE = frozenset({"1", "true", "yes", "on"})
 
 
@@ -231,6 +233,22 @@ def refuse_unknown(request: ServeRequest) -> None:
                 f"{item.what} is not known here: {item.why}",
                 hint="give this container the same env as the server, or write it out",
             )
+
+
+def known_arguments(args: Sequence[str]) -> tuple[str, ...]:
+    """Return a server's arguments without the options whose values only its running pod knows (`--port=$(PORT)`).
+
+    vLLM's parser would refuse them as they stand. What is left out decides nothing: `refuse_unknown` has seen to that.
+    """
+    kept: list[str] = []
+    words = list(args)
+    while words:
+        option = [words.pop(0)]
+        if option[0].startswith("-") and "=" not in option[0] and words and not words[0].startswith("-"):
+            option.append(words.pop(0))
+        if not (any(_MARK.search(word) for word in option) and destination(option[0]) in NEUTRAL):
+            kept += option
+    return tuple(kept)
 
 
 def without_instance(env: Mapping[str, str], settings: Settings) -> dict[str, str]:

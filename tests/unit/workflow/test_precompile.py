@@ -5,7 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.unit.workflow import standin
 from tests.unit.workflow.conftest import Place, pod
+
+from warmstart.compiler.report import CompileReport, CompileRequest
+from warmstart.workflow import compiling
+from warmstart.workflow.stopping import Stop
 
 
 def test_it_publishes_and_installs_nothing_and_the_second_run_is_a_hit(place: Place) -> None:
@@ -65,6 +70,26 @@ def test_failures_are_closed(place: Place, env: dict[str, str], code: int, error
     assert done.code == code
     assert error in json.dumps(done.document)
     assert not place.left_over()
+
+
+def test_what_only_the_running_pod_knows_and_decides_nothing_is_kept_from_vllms_parser(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, ...]] = []
+
+    def remember(request: CompileRequest, stop: Stop) -> CompileReport:
+        seen.append(request.args)
+        return standin.run_pass(request, stop)
+
+    monkeypatch.setattr(compiling, "start", remember)
+    spec = pod("--port=$(MY_PORT)", "--host", "$(MY_IP)", "--max-model-len", "4096", "--served-model-name", "$(MY_NAME)", "-O3")
+    spec["spec"]["containers"][0]["env"] = [
+        {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+        for name, path in (("MY_PORT", "metadata.uid"), ("MY_IP", "status.podIP"), ("MY_NAME", "metadata.name"))
+    ]
+    place.spec.write_text(json.dumps(spec))
+    assert place.call("precompile").code == 0
+    assert seen == [("--max-model-len", "4096", "-O3")]
 
 
 def test_a_spec_without_a_gpu_type_is_refused(place: Place) -> None:
