@@ -105,6 +105,7 @@ IGNORED: Mapping[str, str] = {
     "VLLM_REQUEST_BODY_LOG_LEVEL": _LOG,
     # Beyond vLLM's list: of torch and Triton, which vLLM's key does not ask for at all.
     "TORCHINDUCTOR_CACHE_DIR": "vLLM sets it itself, below its cache root",
+    "TRITON_HOME": _PLACE,
     "TRITON_CACHE_DIR": _PLACE,
     "TRITON_DUMP_DIR": _PLACE,
     "TORCH_HOME": _PLACE,

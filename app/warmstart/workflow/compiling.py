@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from warmstart import identity
 from warmstart.errors import AccessDenied, NoSpaceError, TemporaryError, UsageError, WarmstartError, shorten
 from warmstart.workflow import resolve
+from warmstart.workflow.habitat import habitable
 from warmstart.workflow.stopping import Stop
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def run_pass(target: Target, settings: Settings, stop: Stop, folder: Path) -> Co
     request = compiler.CompileRequest(
         model=target.request.model,
         args=resolve.known_arguments(target.request.args),
-        env=target.environ,
+        env=habitable(target.environ, folder),
         gpu=target.gpu,
         gpu_count=target.request.gpu_count,
         cache_root=folder / "cache",
