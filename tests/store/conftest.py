@@ -17,7 +17,7 @@ from warmstart.store import LayerFile, Store, StoreOptions, open_store
 from warmstart.store.backend import Backend
 from warmstart.store.opening import open_backend
 
-PLACES = ("memory", "folder", "seaweedfs-obstore", "seaweedfs-s3fs", "moto-obstore", "moto-s3fs")
+PLACES = ("memory", "folder", "seaweedfs-obstore", "seaweedfs-s3fs", "moto-obstore")
 _count = itertools.count()
 
 

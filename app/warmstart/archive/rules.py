@@ -1,7 +1,7 @@
 """What of a vLLM cache root travels. The first rule that matches a path decides; a path that no rule matches is kept.
 
 Kept is the safe default: an unneeded file costs bytes, a missing one costs a compile at every start. Every rule that drops says
-why that is safe; tests/store shows for a real cache that a start opens nothing that was dropped and compiles nothing.
+why that is safe; tests/store/test_what_a_start_reads.py shows that a start from what is kept compiles nothing and reads it all.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ RULES = (
     Rule(rf"{AOT}/rank_\d+_\d+/model", True, "the AOT artifact: what vLLM loads, with every graph and kernel in it"),
     Rule(rf"{AOT}/inductor_cache/.*", False, "intermediates: what a start needs of them is inside the AOT artifact"),
     Rule(rf"{BACKBONE}/(computation_graph|transformed_code)\.py", False, "written for people to read, never read by vLLM"),
+    Rule(rf"{BACKBONE}/cache_key_factors\.json", True, "not read by a start, but what `explain` compares a server with"),
+    Rule(rf"{BACKBONE}/vllm_compile_cache\.py", True, "vLLM's index of its compiled graphs, in the modes that write one"),
     Rule(r"modelinfos/[^/]+\.json", True, "the result of inspecting the model class in a child process"),
     Rule(r"(startup_plan|assets|xla_cache|deep_gemm|dummy_cache)/.*", False, "not of the compile: of a machine or of media"),
     Rule(r"gpu_p2p_access_cache_for_.*", False, "measured on one machine's GPUs, wrong on another's"),
