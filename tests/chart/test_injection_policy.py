@@ -15,7 +15,10 @@ from tests.chart.tools import CHART, STORE, Object, env_of, merge, program
 pytestmark = pytest.mark.cluster
 
 Create = Callable[..., Object]
-_VALUES = merge(STORE, {"injection": {"enabled": True}, "store": {"credentialsSecret": "creds"}})
+_VALUES = merge(
+    STORE,
+    {"injection": {"enabled": True}, "store": {"credentialsSecret": "creds"}, "imagePullSecrets": [{"name": "registry"}]},
+)
 
 
 @pytest.fixture(scope="module")
@@ -236,6 +239,14 @@ def test_a_server_keeps_its_own_cache_root_and_its_own_volume(create: Create, mo
     assert _mounts(_init(pod))[place] == volume
     assert not [one for one in _init(pod)["volumeMounts"] if one["mountPath"] == place and one.get("readOnly")]
     assert ("warmstart-cache" in {one["name"] for one in pod["spec"]["volumes"]}) is (volume == "warmstart-cache")
+
+
+@pytest.mark.parametrize("own", [[], ["other"], ["registry", "other"]])
+def test_the_secret_that_pulls_its_image_is_there_once(create: Create, own: list[str]) -> None:
+    """Beside those of the pod."""
+    pod = create(_pod(imagePullSecrets=[{"name": name} for name in own]) if own else _pod())
+    names = [secret["name"] for secret in pod["spec"]["imagePullSecrets"]]
+    assert names == (own if "registry" in own else [*own, "registry"])
 
 
 def test_a_volume_of_the_same_name_is_used_as_it_is(create: Create) -> None:

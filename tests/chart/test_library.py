@@ -117,6 +117,13 @@ def test_what_there_was_stays_and_goes_first(helm4: Helm, parent: Path) -> None:
     assert server["volumeMounts"][:-1] == _POD["containers"][1]["volumeMounts"]
 
 
+def test_the_secret_that_pulls_its_image_is_there_once(helm4: Helm, parent: Path) -> None:
+    """Beside those of the pod."""
+    pod = {**_POD, "imagePullSecrets": [{"name": "own"}, {"name": "registry"}]}
+    warm = _pod(helm4, parent, {"imagePullSecrets": [{"name": "registry"}, {"name": "second"}]}, pod=pod)
+    assert [secret["name"] for secret in warm["imagePullSecrets"]] == ["own", "registry", "second"]
+
+
 def test_a_pod_with_warmstart_is_left_alone(helm4: Helm, parent: Path) -> None:
     """Calling it twice is calling it once."""
     once = _pod(helm4, parent, {})

@@ -226,7 +226,7 @@ kubelet expands $(NAME) in env values, and makes one `$` of two.
 {{- end -}}
 
 {{/*
-A whole pod spec with warmstart in it: the init container, the volumes, and the cache in the vLLM container. Call with root and
+A whole pod spec with warmstart in it: the init container, the volumes, the pull secrets, and the cache in the vLLM container. Call with root and
 pod as `warmstart.initContainer`; what the pod has already is kept and goes first, and a pod that has warmstart is left alone.
 */}}
 {{- define "warmstart.podSpec" -}}
@@ -255,6 +255,7 @@ pod as `warmstart.initContainer`; what the pod has already is kept and goes firs
 {{- $_ := set $pod "containers" $containers -}}
 {{- $_ := set $pod "initContainers" (concat ($pod.initContainers | default list) $init) -}}
 {{- $_ := set $pod "volumes" (concat ($pod.volumes | default list) $volumes) -}}
+{{- with concat ($pod.imagePullSecrets | default list) .root.Values.imagePullSecrets | uniq }}{{ $_ := set $pod "imagePullSecrets" . }}{{ end -}}
 {{- end -}}
 {{- toYaml $pod -}}
 {{- end -}}
