@@ -63,14 +63,13 @@ def test_a_miss_without_compiling_is_told(pods: Pods) -> None:
 
 def test_the_deadline_ends_a_compile_and_the_server_starts_cold(pods: Pods) -> None:
     """A pass that cannot be done in the time is given up; nothing half-made lies in the server's cache."""
-    values = merge_init(_claimed(fresh_claim()), deadline="12s")
+    values = merge_init(_claimed(fresh_claim()), deadline="6s")
     begin = time.monotonic()
     played = pods.play(pods.render(values))
     assert played.init().exit_code == 0, played.init().log[-3000:]
     result = played.result()
-    assert result["outcome"] == "terminated"
-    assert result["error"] == "DeadlineExceeded"
-    assert result["seconds"] <= 12.5
+    assert (result["outcome"], result["error"]) == ("failed", "DeadlineExceeded")
+    assert result["seconds"] <= 7
     assert time.monotonic() - begin < 60
     assert played.server().log.strip() == ""
 
