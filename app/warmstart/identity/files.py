@@ -88,6 +88,7 @@ def model_files(
     env: Mapping[str, str],
     remote_code: bool = False,
     code_revision: str | None = None,
+    overridden: bool = False,
 ) -> ModelFiles:
     """Read the files of one model.
 
@@ -98,6 +99,7 @@ def model_files(
         env: the server's environment; HF_HUB_OFFLINE and HF_HOME change how vLLM finds and names the model.
         remote_code: whether the server runs code from the model's repository (--trust-remote-code); then that code counts.
         code_revision: revision of code that lives in another repository.
+        overridden: whether --hf-overrides changes the configuration, so that its architecture is not the model's.
 
     Raises:
         ModelFilesError: missing, gated, broken, too large.
@@ -123,7 +125,7 @@ def model_files(
         )
     if remote_code:
         digests |= _code(source, config, env, code_revision)
-    else:
+    elif not overridden:
         from warmstart.identity.native import refuse_remote_code
 
         refuse_remote_code(model, config)
@@ -152,8 +154,15 @@ def request_files(request: ServeRequest, *, folder: Path | None, env: Mapping[st
         related["speculative"] = model_files(
             draft, draft_revision, folder=place if draft != request.model else folder, env=env, remote_code=remote_code
         )
-    own = _inside(folder, request.model) or folder
-    main = model_files(request.model, revision, folder=own, env=env, remote_code=remote_code, code_revision=code_revision)
+    main = model_files(
+        request.model,
+        revision,
+        folder=_inside(folder, request.model) or folder,
+        env=env,
+        remote_code=remote_code,
+        code_revision=code_revision,
+        overridden=bool(options.get("hf_overrides")),
+    )
     return dataclasses.replace(main, related=related)
 
 

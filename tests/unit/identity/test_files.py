@@ -249,6 +249,25 @@ def test_a_model_that_vllm_holds_itself_may_bring_code(model_folder: Path) -> No
     assert "conf.py" not in read(model_folder).digests
 
 
+@pytest.mark.parametrize(
+    ("architecture", "model_type"),
+    [("DeepseekV3ForCausalLM", "deepseek_v3"), ("LongcatFlashForCausalLM", None), ("ChatGLMModel", "chatglm")],
+)
+def test_models_that_vllm_is_known_to_take_over_are_not_refused(
+    model_folder: Path, architecture: str, model_type: str | None
+) -> None:
+    config = {"architectures": [architecture], "model_type": model_type, "auto_map": {"AutoConfig": "conf.C"}}
+    (model_folder / "config.json").write_text(json.dumps(config))
+    assert read(model_folder).digests
+
+
+def test_overrides_make_another_model_of_it(model_folder: Path) -> None:
+    (model_folder / "config.json").write_text(json.dumps(REMOTE))
+    with pytest.raises(UsageError, match="MineForCausalLM"):
+        of(request(), model_folder)
+    assert of(request('--hf-overrides={"architectures": ["Qwen3ForCausalLM"]}'), model_folder).digests
+
+
 def test_with_the_flag_the_code_counts(model_folder: Path) -> None:
     (model_folder / "config.json").write_text(json.dumps(REMOTE))
     (model_folder / "conf.py").write_text("x = 1")
