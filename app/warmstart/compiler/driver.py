@@ -273,6 +273,7 @@ def _rank_report(report: Mapping[str, Any]) -> RankReport:
         peak_bytes=report["peak_bytes"],
         passes=report["passes"],
         reads=report["reads"],
+        factors=report["factors"],
     )
 
 

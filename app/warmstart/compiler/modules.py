@@ -10,6 +10,7 @@ run.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import time
 import weakref
 from pathlib import Path
@@ -42,6 +43,10 @@ class Module:
     calls: int = 0
 
 
+# What vLLM's AOT key is made of, in the order of aot_compile_hash_factors; the module's own name and line come after them.
+_FACTORS = ("env", "config", "system", "torch", "inductor", "functorch")
+
+
 class Watch:
     """Every compiled module of this process, in the order of its first call."""
 
@@ -50,6 +55,7 @@ class Watch:
         self._found: list[weakref.ref[Any]] = []
         self._stored: tuple[int, int] | None = None
         self.modules: list[Module] = []
+        self.factors: dict[str, str] = {}
 
     @property
     def found(self) -> tuple[str, ...]:
@@ -65,7 +71,8 @@ class Watch:
             decorators = bench.module("vllm.compilation.decorators")
             stored = bench.module("vllm.compilation.caching").StandaloneCompiledArtifacts
             make, compile_module, load = wrapper.__init__, wrapper.aot_compile, decorators._try_load_aot_compiled_fn
-            load_all = stored.load_all
+            caching = bench.module("vllm.compilation.caching")
+            load_all, hash_factors = stored.load_all, caching.aot_compile_hash_factors
 
             def init(module: Any, *args: Any, **kwargs: Any) -> None:
                 make(module, *args, **kwargs)
@@ -75,6 +82,15 @@ class Watch:
                 self._stored = (artifacts.num_entries(), artifacts.num_artifacts())
                 load_all(artifacts)
 
+            def record_factors(config: Any) -> Any:
+                factors = hash_factors(config)
+                self.factors = {
+                    name: hashlib.sha256(str(value).encode()).hexdigest()[:16]
+                    for name, value in zip(_FACTORS, factors, strict=True)
+                }
+                return factors
+
+            bench.replace(caching, "aot_compile_hash_factors", record_factors)
             bench.replace(wrapper, "__init__", init)
             bench.replace(stored, "load_all", count_and_load)
             bench.replace(

@@ -167,4 +167,5 @@ def _report(place: Place, worker: Any, watch: Watch, bench: Bench, reporter: Rep
         "peak_bytes": peak_bytes(),
         "passes": dict(worker.get_compilation_match_table()),
         "reads": dict(bench.mode.reads),
+        "factors": watch.factors,
     }

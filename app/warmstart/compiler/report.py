@@ -38,7 +38,8 @@ class RankReport:
     """What one rank's process compiled. Seconds are wall time by phase; `peak_bytes` is its resident peak.
 
     `graphs` are the (piece, range) pairs that its artifacts hold, `graphs_compiled` those that Inductor compiled in this pass.
-    `passes` counts the matches of vLLM's fusion passes, `reads` the places where code asked a weight for its value.
+    `passes` counts the matches of vLLM's fusion passes, `reads` the operators by which code asked a weight for its value.
+    `factors` are digests of the parts of vLLM's key (env, config, system, torch, inductor, functorch).
     """
 
     rank: int
@@ -52,7 +53,8 @@ class RankReport:
     seconds: Mapping[str, float]
     peak_bytes: int
     passes: Mapping[str, int]
-    reads: Mapping[str, int]
+    reads: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    factors: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

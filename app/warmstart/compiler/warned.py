@@ -29,6 +29,11 @@ class Harmless:
 
 
 HARMLESS = (
+    Harmless(
+        "torch._inductor.triton_bundler",
+        r"Directory .* is not empty",
+        "two artifacts of a module hold the same kernel, and the one unpacked first is used",
+    ),
     Harmless("vllm.envs", r"Unknown vLLM environment variable", "vLLM ignores it, and so does its key"),
     Harmless(
         "vllm.utils.flashinfer",
