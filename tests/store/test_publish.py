@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 import pytest
-from tests.store.cache import KEY, snapshot
+from tests.store.cache import KEY, facts, snapshot
 from tests.store.conftest import Entry, Place
 
-from warmstart.archive import install, parse_manifest
+from warmstart.archive import install, pack, parse_manifest
 from warmstart.errors import EntryInvalid, EntryNotFound, UsageError
 from warmstart.store import LayerFile, Store, StoreOptions, names
 from warmstart.store.backend import Backend
@@ -276,3 +278,32 @@ def test_a_manifest_nested_beyond_reason_does_not_stop_a_publisher(folder: Place
     folder.backend().put(names.entry(KEY), deep)
     assert publish(folder.store(), entry) == "beside"
     assert entry.document in [found.manifest for found in folder.store().candidates(KEY)]
+
+
+@pytest.fixture(scope="session")
+def retimed(entry: Entry, tmp_path_factory: pytest.TempPathFactory) -> Entry:
+    """Pack the same files with other times: the same result in other blobs."""
+    folder = tmp_path_factory.mktemp("retimed")
+    shutil.copytree(entry.root, folder / "cache")
+    for path in (folder / "cache").rglob("*"):
+        os.utime(path, ns=(1_600_000_000_000_000_001, 1_600_000_000_000_000_001))
+    return Entry(pack(folder / "cache", folder / "work", key=KEY, factors={"seed": 1}, facts=facts(ranks=2), level=3), folder)
+
+
+def test_the_same_files_with_other_times_are_present_and_nothing_is_sent(place: Place, entry: Entry, retimed: Entry) -> None:
+    assert {layer.digest for layer in entry.layers}.isdisjoint(layer.digest for layer in retimed.layers)
+    publish(place.store(), entry)
+    again = place.store().publish(KEY, retimed.document, retimed.layers)
+    assert (again.outcome, again.uploaded, again.skipped) == ("present", 0, 3)
+    assert place.store().usage().orphan_blobs == 0
+
+
+def test_a_damaged_entry_that_cannot_be_healed_gets_a_whole_one_beside(folder: Place, entry: Entry, retimed: Entry) -> None:
+    publish(folder.store(), entry)
+    folder.backend().delete(names.blob(entry.layers[1].digest))
+    for _ in range(2):
+        assert publish(folder.store(), retimed) == "beside"
+    assert [found.manifest for found in folder.store().candidates(KEY)] == [entry.document, retimed.document]
+    assert len(folder.store().verify().findings) == 1
+    assert publish(folder.store(), entry) == "present"
+    assert folder.store().verify().findings == ()

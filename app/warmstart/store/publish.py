@@ -39,31 +39,40 @@ class Publisher:
     def publish(self, key: str, document: bytes, layers: Sequence[LayerFile]) -> Published:
         """Publish a manifest and its layers. Raises UsageError where they do not belong together."""
         blobs = _check_layers(view(document, names.check_key(key)), layers)
-        ours = result(document)
-        name, there = self._place(key, ours)
-        uploaded = self._upload(blobs, refresh=not there)
-        if not there and not self._create(key, name, document):
+        name, theirs = self._place(key, document, blobs)
+        # Where the same result is there already, its own blobs matter: ours have other digests if the files' times differ.
+        needed = blobs if theirs is None else [layer for layer in blobs if layer.digest in theirs]
+        uploaded = self._upload(needed, refresh=theirs is None)
+        if theirs is None and not self._create(key, name, document):
             # Another publisher was faster: what it left decides where ours belongs.
-            name, there = self._place(key, ours)
-            if not there:
-                there = not self._create(key, name, document)
-        self._upload(blobs, missing_only=True)
+            name, theirs = self._place(key, document, blobs)
+            if theirs is None and not self._create(key, name, document):
+                theirs = frozenset()
+        self._upload(needed, missing_only=True)
         return Published(
-            outcome="beside" if name != names.PRIMARY else "present" if there else "published",
+            outcome="beside" if name != names.PRIMARY else "published" if theirs is None else "present",
             key=key,
             name=name,
             uploaded=sum(uploaded),
-            skipped=uploaded.count(0),
+            skipped=len(blobs) - sum(size > 0 for size in uploaded),
             signed=bool(self._trust.signer),
         )
 
-    def _place(self, key: str, ours: str) -> tuple[str, bool]:
-        """Return the name under which our manifest belongs, and whether it is there."""
+    def _place(self, key: str, document: bytes, blobs: Sequence[LayerFile]) -> tuple[str, frozenset[str] | None]:
+        """Return the name under which our manifest belongs, and the blobs of the equal one that is there, or None."""
+        ours, own = result(document), {layer.digest for layer in blobs}
         first = self._stored(key, names.PRIMARY)
-        if first is None or self._same(first, key, ours):
-            return names.PRIMARY, first is not None
-        beside = names.other(hashlib.sha256(f"{ours} {self._trust.signer}".encode()).hexdigest())
-        return beside, self._stored(key, beside) is not None
+        if first is None:
+            return names.PRIMARY, None
+        if (theirs := self._equal(first, key, ours, own)) is not None:
+            return names.PRIMARY, theirs
+        for info in self._backend.objects(f"{names.ENTRIES}{key}/"):
+            name = info.name.rpartition("/")[2]
+            stored = self._stored(key, name) if name != names.PRIMARY else None
+            if stored is not None and (theirs := self._equal(stored, key, ours, own)) is not None:
+                return name, theirs
+        distinct = " ".join([ours, self._trust.signer, *sorted(own)])
+        return names.other(hashlib.sha256(distinct.encode()).hexdigest()), None
 
     def _stored(self, key: str, name: str) -> bytes | None:
         try:
@@ -73,14 +82,22 @@ class Publisher:
         except EntryInvalid:
             return b""
 
-    def _same(self, stored: bytes, key: str, ours: str) -> bool:
-        """Whether a stored manifest says what ours would, to those who read it: the same result, under our signature if any."""
+    def _equal(self, stored: bytes, key: str, ours: str, own: set[str]) -> frozenset[str] | None:
+        """Return the blobs of a stored manifest that makes ours unnecessary, None where it does not.
+
+        It says what ours would to those who read it (the same result, under our signature if there is one), and those of its
+        blobs that we could not bring again are whole.
+        """
         try:
             document, signatures = unwrap(stored)
-            view(document, key)
-            return self._trust.ours(document, signatures) and result(document) == ours
+            theirs = view(document, key).layers
+            if not self._trust.ours(document, signatures) or result(document) != ours:
+                return None
         except EntryInvalid:
-            return False
+            return None
+        if not all(self._intact(layer.digest, layer.size) for layer in theirs if layer.digest not in own):
+            return None
+        return frozenset(layer.digest for layer in theirs)
 
     def _create(self, key: str, name: str, document: bytes) -> bool:
         """Create the manifest. Where the server ignores the condition, look what became of it."""
@@ -104,7 +121,7 @@ class Publisher:
             info = self._backend.stat(names.blob(layer.digest))
             if info is not None and info.size == layer.size:
                 recent = not refresh or self._clock.now() - info.modified < REFRESH_SECONDS
-                if missing_only or (recent and self._intact(layer)):
+                if missing_only or (recent and self._intact(layer.digest, layer.size)):
                     return 0
             return self._put(layer)
 
@@ -114,7 +131,7 @@ class Publisher:
     def _put(self, layer: LayerFile) -> int:
         name = names.blob(layer.digest)
         self._backend.put_file(name, layer.path)
-        if not self._intact(layer):
+        if not self._intact(layer.digest, layer.size):
             self._backend.delete(name)
             raise StoreUnavailable(
                 f"{self._backend.url}/{name} reads back as other bytes than were sent",
@@ -122,16 +139,15 @@ class Publisher:
             )
         return layer.size
 
-    def _intact(self, layer: LayerFile) -> bool:
-        """Read the blob back and compare: what is published is what a reader will get, whatever lies in between."""
-        digest, size = hashlib.sha256(), 0
+    def _intact(self, digest: str, size: int) -> bool:
+        """Read a blob back and compare: what is published is what a reader will get, whatever lies in between."""
+        sha256 = hashlib.sha256()
         try:
-            for chunk in self._backend.read(names.blob(layer.digest), layer.size):
-                digest.update(chunk)
-                size += len(chunk)
-        except (ObjectMissing, EntryInvalid):
+            for chunk in self._backend.read(names.blob(digest), size):
+                sha256.update(chunk)
+        except (ObjectMissing, EntryInvalid, UsageError):
             return False
-        return size == layer.size and f"sha256:{digest.hexdigest()}" == layer.digest
+        return f"sha256:{sha256.hexdigest()}" == digest
 
 
 def _check_layers(seen: ManifestView, layers: Sequence[LayerFile]) -> list[LayerFile]:
