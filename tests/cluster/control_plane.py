@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import os
 import secrets
+import shutil
 import socket
 import ssl
 import subprocess
@@ -115,7 +116,10 @@ class _Starter:
         log = self._stack.enter_context((self._folder / f"{name}.log").open("wb"))
         # Proxies of the environment are for the world outside.
         env = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
-        process = subprocess.Popen([self._binaries / name, *arguments], stdout=log, stderr=log, env=env, cwd=self._folder)
+        # A test run that is killed takes its servers along.
+        leash = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
+        command = [*leash, str(self._binaries / name), *arguments]
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=env, cwd=self._folder)
         self._stack.callback(_end, process)
 
 
