@@ -210,7 +210,9 @@ def test_a_file_that_is_not_there_and_a_folder_are_refused(tmp_path: Path) -> No
 
 def test_an_added_card_under_a_known_name_makes_the_name_ambiguous(own: Path) -> None:
     """Two entries of one driver name are never chosen between silently."""
-    catalog = load_catalog(_write(own, {"my-h200": {**to_entry(BUILT_IN.get("h200")), "sources": {"*": "seen"}}}))
+    catalog = load_catalog(
+        _write(own, {"my-h200": {**to_entry(BUILT_IN.get("h200")), "sources": {"*": "seen"}, "verified": False}})
+    )
     with pytest.raises(UnknownGpuError, match=r"covers 2 types: h200 .*my-h200"):
         catalog.parse("NVIDIA H200")
 
