@@ -14,7 +14,7 @@ USAGE = "{ls,du,verify,gc,rm,keygen} [KEY …] [options]"
 DESCRIPTION = """\
 Look after a store:
   ls       entries: model, GPU, vLLM, size, age, last used, signed
-  du       bytes by entry, and what entries share
+  du       objects and bytes, and what no entry names
   verify   check every digest and signature (of the keys given, or of all entries)
   gc       show what would be removed by the limits given; with --execute, remove it
   rm       remove the entries of the keys given
