@@ -42,9 +42,12 @@ def test_a_pod_that_may_not_be_read_says_which_rule_is_missing_and_starts(
 
 
 def _play(pods: Pods, admin: Api, account: Account, kubeconfig: Path) -> Played:
-    """Create the pod in the cluster, and run the same one here as its kubelet would: with token, CA and address."""
+    """Create the pod in the cluster, and run the same one here as its kubelet would: with token, CA and address.
+
+    The chart hands the spec over in a variable; here it is taken out, so that the pod has to be read.
+    """
     values = {"store": {"url": "", "claim": {"existingClaim": fresh_claim()}}, "init": {"onMiss": "skip"}}
-    spec = pods.render(values, handed=False)
+    spec = pods.render(values)
     name = pods.name()
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {**spec, "schedulerName": "nobody"}}
     admin.create(PODS, account.namespace, pod)
@@ -57,6 +60,7 @@ def _play(pods: Pods, admin: Api, account: Account, kubeconfig: Path) -> Played:
     (folder / "ca.crt").write_bytes(_authority(cluster))
     spec["volumes"].append({"name": "token", "hostPath": {"path": str(folder), "type": "Directory"}})
     (init,) = spec["initContainers"]
+    init["env"] = [entry for entry in init["env"] if entry["name"] != "WARMSTART_POD_SPEC"]
     init["volumeMounts"].append({"name": "token", "mountPath": _TOKEN_FOLDER, "readOnly": True})
     init["env"] += [{"name": "KUBERNETES_SERVICE_HOST", "value": host}, {"name": "KUBERNETES_SERVICE_PORT", "value": port}]
     return pods.play(spec, name=name, namespace=account.namespace, network="host")
