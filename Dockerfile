@@ -1,7 +1,7 @@
 # warmstart: the init container and the Job, on top of the very image that the servers run, so that vLLM, torch and triton are the
 # same to the byte. warmstart-store: small, without vLLM, for init containers that only pull, for pre-warm and the care of a store.
 #
-#   docker build --target warmstart --build-arg VLLM_IMAGE=vllm/vllm-openai:v0.33.0 -t vllm-warmstart:0.1.0-vllm0.33.0 .
+#   docker build --target warmstart --build-arg VLLM_IMAGE=vllm/vllm-openai:v0.33.0 -t vllm-warmstart:v0.33.0-warmstart0.1.0 .
 #   docker build --target warmstart-store -t vllm-warmstart-store:0.1.0 .
 ARG VLLM_IMAGE=vllm/vllm-openai:v0.33.0
 ARG PYTHON_IMAGE=python:3.13-slim-bookworm

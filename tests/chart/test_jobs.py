@@ -112,6 +112,23 @@ def test_our_own_loader_reads_each_workload(helm4: Helm) -> None:
         assert len(request.gpus) == 1
 
 
+def test_no_job_refuses_its_own_workload_for_its_images_version(helm4: Helm) -> None:
+    """The check of the server's image passes for entries by model, and for servers that run our image."""
+    from warmstart import podspec
+    from warmstart.workflow.resolve import check_image
+
+    jobs = _jobs(helm4, _CASE / "precompile.yaml")
+    for job in jobs:
+        template = job["spec"]["template"]
+        text = template["metadata"]["annotations"]["warmstart.dev/spec"]
+        (request,) = podspec.load(text, source="job", gpu="h200")
+        assert check_image(request, "0.33.0", "refuse") == []
+        ours = template["spec"]["containers"][0]["image"]
+        if ours.startswith("vllm-warmstart:"):
+            (request,) = podspec.load(text.replace("vllm/vllm-openai:v0.33.0", ours), source="job", gpu="h200")
+            assert check_image(request, "0.33.0", "refuse") == []
+
+
 def test_an_entry_can_differ_from_the_defaults(helm4: Helm) -> None:
     """Image, resources and model files of one entry; the others keep the defaults."""
     jobs = {job["metadata"]["labels"]["warmstart.dev/entry"]: job for job in _jobs(helm4, _CASE / "precompile.yaml")}
@@ -119,7 +136,7 @@ def test_an_entry_can_differ_from_the_defaults(helm4: Helm) -> None:
     assert own["containers"][0]["image"] == "registry.example.com/vllm-warmstart:0.32"
     assert own["containers"][0]["resources"]["requests"] == {"cpu": 8, "memory": "32Gi"}
     assert env_of(own["containers"][0])["WARMSTART_MODEL_FILES"] == "/warmstart/model"
-    assert other["containers"][0]["image"] == "vllm-warmstart:0.1.0-vllm0.33.0"
+    assert other["containers"][0]["image"] == "vllm-warmstart:v0.33.0-warmstart0.1.0"
     assert env_of(other["containers"][0])["WARMSTART_MODEL_FILES"] == "/warmstart/model/qwen"
 
 

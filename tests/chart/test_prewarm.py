@@ -36,7 +36,7 @@ def test_every_value_reaches_the_configuration(helm4: Helm, tmp_path: Path) -> N
     assert config.selector == "warmstart.dev/prewarm in (yes,true)"
     assert config.resources == ("inferenceservices.v1beta1.serving.kserve.io",)
     assert config.node_pools[0].labels == {"nvidia.com/gpu.product": "NVIDIA-H200"}
-    assert config.image_for("vllm/vllm-openai:v0.32.1") == "vllm-warmstart:0.1.0-vllm0.32.1"
+    assert config.image_for("vllm/vllm-openai:v0.32.1") == "vllm-warmstart:v0.32.1-warmstart0.1.0"
     assert config.image_for("own/image:1") == "own/image:1", "serverImage: the server's own image"
     assert config.code_for("vllm/vllm-openai:v0.32.1") == Path("/warmstart/code/v0.32.json")
     assert (config.gpus, config.concurrency, config.resync_seconds, config.queue) == (("l40s",), 5, 60.0, "compile")

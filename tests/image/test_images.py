@@ -138,7 +138,9 @@ def test_an_init_container_of_the_chart_looks_up_the_planned_key(images: Images,
         values["init"]["code"] = {"configMap": "code"}
     policy = Helm("helm4").template(merge(values, {"injection": {"enabled": True}})).one("MutatingAdmissionPolicy")
     (init,) = injected(policy)["containers"]
-    env = env_of(init) | {"WARMSTART_POD_SPEC": json.dumps(yaml.safe_load(_POD)), "WARMSTART_MODEL_FILES": "/model"}
+    pod = yaml.safe_load(_POD)
+    pod["spec"]["containers"][0]["env"] = [{"name": "VLLM_CACHE_ROOT", "value": "/var/cache/vllm"}]  # as the policy adds it
+    env = env_of(init) | {"WARMSTART_POD_SPEC": json.dumps(pod), "WARMSTART_MODEL_FILES": "/model"}
     options = [part for name, value in env.items() for part in ("--env", f"{name}={value}")]
     options += ["--volume", model, "--volume", f"{tmp_path / 'code'}:/warmstart/code:ro"]
     options += ["--tmpfs", "/warmstart/store:mode=1777", "--tmpfs", "/var/cache/vllm:mode=1777"]

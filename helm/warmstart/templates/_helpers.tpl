@@ -62,9 +62,12 @@ labels:
 {{- end -}}
 {{- end -}}
 
-{{/* The image that can compile: the server's own vLLM plus warmstart. */}}
+{{/*
+The image that can compile: the server's own vLLM plus warmstart. vLLM's version goes first in the tag: servers may run this image
+too, and the version of a server's image is read from there.
+*/}}
 {{- define "warmstart.image" -}}
-{{- include "warmstart.imageReference" (dict "image" .Values.image "default" (printf "%s-vllm%s" .Chart.AppVersion .Values.vllmVersion)) -}}
+{{- include "warmstart.imageReference" (dict "image" .Values.image "default" (printf "v%s-warmstart%s" .Values.vllmVersion .Chart.AppVersion)) -}}
 {{- end -}}
 
 {{/* The small image without vLLM, for pre-warm and the care of the store. */}}

@@ -1,4 +1,7 @@
-{{/* What a precompile Job is given: the manifest, or a Pod made of model, args and env. Call with the entry and its image. */}}
+{{/*
+What a precompile Job is given: the manifest, or a Pod made of model, args and env. The image of that Pod has no version, for the entry
+does not say which one the servers have: they are said to have the Job's. Call with (dict "entry" $entry "name" $name).
+*/}}
 {{- define "warmstart.precompile.manifest" -}}
 {{- if .entry.manifest -}}
 {{- if kindIs "string" .entry.manifest }}{{ .entry.manifest }}{{ else }}{{ toRawJson .entry.manifest }}{{ end -}}
@@ -7,7 +10,7 @@
 {{- range $name, $value := .entry.env }}{{ $env = append $env (dict "name" $name "value" $value) }}{{ end -}}
 {{- $container := dict
   "name" (.entry.container | default "vllm")
-  "image" .image
+  "image" "vllm"
   "command" (list "vllm" "serve")
   "args" (concat (list .entry.model) (.entry.args | default list))
   "env" $env -}}
