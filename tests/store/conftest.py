@@ -29,16 +29,23 @@ class Place:
     options: dict[str, Any]
     server: servers.S3Server | None = None
     notices: list[str] = dataclasses.field(default_factory=list)
+    _shared: dict[str, Backend] = dataclasses.field(default_factory=dict, init=False)
 
     def settings(self, **more: Any) -> StoreOptions:
         return StoreOptions(**{**self.options, "notice": self.notices.append, **more})
 
     def store(self, **more: Any) -> Store:
-        """Open the store, as another process would."""
+        """Open the store, as another process would. s3fs's client, which takes half a second to make, is made once."""
+        if self.options.get("s3_client") == "s3fs":
+            return Store(self.backend(), self.settings(**more))
         return open_store(self.url, self.settings(**more))
 
     def backend(self) -> Backend:
-        return open_backend(self.url, self.settings())
+        if self.options.get("s3_client") != "s3fs":
+            return open_backend(self.url, self.settings())
+        if self.url not in self._shared:
+            self._shared[self.url] = open_backend(self.url, self.settings())
+        return self._shared[self.url]
 
 
 @pytest.fixture(scope="session")

@@ -121,6 +121,7 @@ class Dying:
         return write
 
 
+@pytest.mark.parametrize("place", ["memory", "folder", "seaweedfs-obstore"], indirect=True)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_publisher_that_dies_at_any_write_leaves_all_or_nothing_and_a_retry_succeeds(
     place: Place, entry: Entry, after: bool
