@@ -72,12 +72,13 @@ def deliver(result: Result, textfile: Path | None, pushgateway: str | None) -> N
     registry = CollectorRegistry()
     registry.register(_Collector(result, time.time()))
     if textfile is not None:
-        _write(textfile, registry)
+        write(textfile, registry)
     if pushgateway:
-        _push(pushgateway, registry, result)
+        push(pushgateway, registry, result)
 
 
-def _write(textfile: Path, registry: Any) -> None:
+def write(textfile: Path, registry: Any) -> None:
+    """Write a registry's metrics to a file of node-exporter's textfile collector; a file that cannot be written is logged."""
     from prometheus_client import write_to_textfile
 
     try:
@@ -86,7 +87,8 @@ def _write(textfile: Path, registry: Any) -> None:
         LOG.warning("cannot write the metrics to %s: %s", textfile, error.strerror or error)
 
 
-def _push(url: str, registry: Any, result: Result) -> None:
+def push(url: str, registry: Any, result: Result) -> None:
+    """Add a registry's metrics to a Pushgateway under the result's command, GPU and model; a failure is logged."""
     from prometheus_client import pushadd_to_gateway
     from prometheus_client.exposition import basic_auth_handler, default_handler
 

@@ -90,16 +90,12 @@ def failure(command: str, error: BaseException, **known: Any) -> Result:
     return Result(command=command, outcome=outcome, reason=describe(error), error=type(error).__name__, **known)
 
 
-def publish(result: Result, *, termination_log: Path | None, metrics_textfile: Path | None, pushgateway: str | None) -> None:
-    """Tell a result to the log, the termination message and, where they are asked for, the metrics."""
+def publish(result: Result, *, termination_log: Path | None) -> None:
+    """Tell a result to the log and the termination message."""
     level = logging.WARNING if result.outcome in {"failed", "terminated", "ignored", "partly"} else logging.INFO
     reason = f": {result.reason}" if result.reason else ""
     LOG.log(level, "%s: %s%s", result.command, result.outcome, reason, extra={"result": result.document()})
     write_termination(result, termination_log)
-    if metrics_textfile or pushgateway:
-        from warmstart import metrics
-
-        metrics.deliver(result, metrics_textfile, pushgateway)
 
 
 def write_termination(result: Result, target: Path | None) -> None:

@@ -85,12 +85,11 @@ def tell(result: Result, settings: Settings) -> None:
     """Tell a result to the log, the termination message and the metrics that the settings name."""
     from warmstart import report
 
-    report.publish(
-        result,
-        termination_log=settings.termination_log,
-        metrics_textfile=settings.metrics_textfile,
-        pushgateway=settings.pushgateway,
-    )
+    report.publish(result, termination_log=settings.termination_log)
+    if settings.metrics_textfile or settings.pushgateway:
+        from warmstart import metrics
+
+        metrics.deliver(result, settings.metrics_textfile, settings.pushgateway)
 
 
 def load(name: str) -> Command:

@@ -9,6 +9,7 @@ GPU-bound steps after its model run.
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vllm.config import set_current_vllm_config
@@ -48,7 +49,8 @@ class RankExecutor(UniProcExecutor):  # type: ignore[misc]
             "vllm_config": config,
             "local_rank": rank,
             "rank": rank,
-            "distributed_init_method": "file:///unused",
+            # vLLM opens the file, nobody meets there; the pass's working directory is its scratch folder.
+            "distributed_init_method": f"file://{Path.cwd()}/world-{self.place.index}",
             "is_driver_worker": rank % tensor_parallel == 0,
             "shared_worker_lock": Lock(),
         }

@@ -60,6 +60,9 @@ def open_fsspec(url: str, options: StoreOptions) -> FsspecBackend:
         raise UsageError(f"{scheme}:// needs the package {package}", hint=f"pip install {package}") from error
     except Exception as error:  # noqa: BLE001 - each fsspec package raises its own for options that it cannot use
         raise UsageError(f"the configuration for {url} cannot be used: {_safe(error, storage)}") from None
+    if scheme == "s3":
+        # s3fs repeats what botocore has already repeated; five rounds of that outlast an init container's deadline.
+        fs.retries = 2
     return FsspecBackend(fs, path, url=url, scheme=scheme, secrets=storage, parallel=options.parallel)
 
 

@@ -56,6 +56,6 @@ def deliver(look: Look, settings: Settings) -> None:
     registry = CollectorRegistry()
     registry.register(_Collector(look))
     if settings.metrics_textfile is not None:
-        metrics._write(settings.metrics_textfile, registry)
+        metrics.write(settings.metrics_textfile, registry)
     if settings.pushgateway:
-        metrics._push(settings.pushgateway, registry, Result(command="prewarm", outcome="looked"))
+        metrics.push(settings.pushgateway, registry, Result(command="prewarm", outcome="looked"))

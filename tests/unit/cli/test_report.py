@@ -124,8 +124,8 @@ def test_errors_are_told_in_one_line() -> None:
 
 def test_metrics_are_not_imported_unless_asked_for() -> None:
     code = (
-        "import sys; from warmstart import report; result = report.Result(command='run', outcome='hit');"
-        "report.publish(result, termination_log=None, metrics_textfile=None, pushgateway=None);"
+        "import sys; from warmstart import commands, report; from warmstart.settings import Settings;"
+        "commands.tell(report.Result(command='run', outcome='hit'), Settings.read({}, {}));"
         "sys.exit('prometheus_client' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
