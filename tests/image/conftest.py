@@ -13,7 +13,7 @@ from tests.image.engine import CACHE, ROOT, Engine
 
 _STAND_IN = Path(__file__).parent / "vllm_stand_in"
 _SOURCES = Path("/etc/apt/sources.list.d/debian.sources")
-_BASE = "localhost/warmstart-test/python:bookworm"
+PYTHON_BASE = "localhost/warmstart-test/python:bookworm"
 _VLLM = "localhost/warmstart-test/vllm:v0.33.0"
 # What vLLM's image has of the packages that warmstart needs too; the lock file says in which version.
 _IN_VLLM = ("msgspec", "pydantic", "pyyaml", "fsspec", "cryptography", "prometheus-client", "aiohttp", "urllib3")
@@ -44,7 +44,7 @@ def images(engine: Engine) -> Images:
     _python_base(engine)
     _vllm_base(engine)
     compiler, store = "localhost/warmstart-test/warmstart:test", "localhost/warmstart-test/warmstart-store:test"
-    arguments = {"VLLM_IMAGE": _VLLM, "PYTHON_IMAGE": _BASE, "REVISION": "0123abc"}
+    arguments = {"VLLM_IMAGE": _VLLM, "PYTHON_IMAGE": PYTHON_BASE, "REVISION": "0123abc"}
     log = engine.build(ROOT / "Dockerfile", compiler, context=ROOT, target="warmstart", args=arguments)
     engine.build(ROOT / "Dockerfile", store, context=ROOT, target="warmstart-store", args=arguments)
     return Images(engine, compiler, store, log, _VLLM)
@@ -52,7 +52,7 @@ def images(engine: Engine) -> Images:
 
 def _python_base(engine: Engine) -> None:
     """Make Debian's Python an image, from the machine's own package sources."""
-    if engine.has(_BASE):
+    if engine.has(PYTHON_BASE):
         return
     archive = CACHE / "base.tar"
     if not archive.exists():
@@ -65,7 +65,7 @@ def _python_base(engine: Engine) -> None:
     context.mkdir(exist_ok=True)
     (context / "Containerfile").write_text("FROM scratch\nADD base.tar /\n")
     shutil.copyfile(archive, context / "base.tar")
-    engine.build(context / "Containerfile", _BASE, context=context)
+    engine.build(context / "Containerfile", PYTHON_BASE, context=context)
     shutil.rmtree(context)
 
 
@@ -75,4 +75,4 @@ def _vllm_base(engine: Engine) -> None:
     shutil.copytree(_STAND_IN, context)
     locked = dict(re.findall(r"^([a-z0-9-]+)==([^\s;]+)", (ROOT / "requirements" / "lock.txt").read_text(), re.MULTILINE))
     (context / "constraints.txt").write_text("".join(f"{name}=={locked[name]}\n" for name in _IN_VLLM))
-    engine.build(context / "Containerfile", _VLLM, context=context, args={"BASE": _BASE, "VLLM_VERSION": "0.33.0"})
+    engine.build(context / "Containerfile", _VLLM, context=context, args={"BASE": PYTHON_BASE, "VLLM_VERSION": "0.33.0"})

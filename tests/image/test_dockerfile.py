@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 
+from packaging.requirements import Requirement
 from tests.chart.tools import program
 from tests.image.engine import ROOT
 
@@ -38,3 +40,17 @@ def test_both_targets_run_as_no_root_with_the_same_entrypoint() -> None:
     assert re.findall(r"^USER (.+)$", text, re.MULTILINE) == ["0", "65532:0", "65532:0"]
     assert text.count('ENTRYPOINT ["warmstart"]') == 2
     assert "ARG VLLM_IMAGE=vllm/vllm-openai:v0.33.0" in text
+
+
+def test_the_store_images_lock_holds_what_the_package_depends_on() -> None:
+    """requirements/store.txt is pyproject.toml's dependencies with the extras that docker/dependencies.py names, resolved."""
+    command = [sys.executable, ROOT / "docker" / "dependencies.py", ROOT / "pyproject.toml"]
+    wanted = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    lock = (ROOT / "requirements" / "store.txt").read_text()
+    locked = {name.lower(): version for name, version in re.findall(r"^([A-Za-z0-9-]+)==([^\s;\\]+)", lock, re.MULTILINE)}
+    assert len(wanted) >= 8
+    for line in wanted:
+        requirement = Requirement(line)
+        name = re.sub(r"[-_.]+", "-", requirement.name).lower()
+        assert requirement.specifier.contains(locked[name]), line
+    assert not {"vllm", "torch"} & locked.keys()

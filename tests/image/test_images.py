@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.chart.tools import Helm, env_of, injected, merge
-from tests.image.conftest import Images
+from tests.image.conftest import PYTHON_BASE, Images
 from tests.image.engine import ROOT
 
 _POD = """\
@@ -68,6 +68,21 @@ def test_a_changed_version_fails_the_build_and_is_named(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "msgspec 0.0.1 -> " in done.stderr
     assert "no-such-thing 1 -> gone" in done.stderr
+
+
+def test_a_build_on_an_image_that_would_have_to_change_fails(images: Images, tmp_path: Path) -> None:
+    """An older fsspec in vLLM's image than warmstart can use: pip may not replace it, so there is no image."""
+    old = "localhost/warmstart-test/vllm:old-fsspec"
+    containerfile = tmp_path / "Containerfile"
+    install = "PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --no-cache-dir --root-user-action=ignore fsspec==2025.9.0"
+    containerfile.write_text(f"FROM {images.vllm}\nRUN {install}\n")
+    images.engine.build(containerfile, old, context=tmp_path)
+    arguments = {"VLLM_IMAGE": old, "PYTHON_IMAGE": PYTHON_BASE}
+    with pytest.raises(AssertionError, match=r"Cannot install fsspec>=2026"):
+        images.engine.build(
+            ROOT / "Dockerfile", "localhost/warmstart-test/none", context=ROOT, target="warmstart", args=arguments
+        )
+    assert not images.engine.has("localhost/warmstart-test/none")
 
 
 @pytest.mark.parametrize("target", ["compiler", "store"])
