@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -104,7 +105,23 @@ def fingerprint(search: Iterable[str] | None = None) -> CodeFingerprint:
         label = wanted.get(name) or (f"plugin {name}" if _is_plugin(info) else None)
         if label is not None and label not in found:
             found[label] = f"{version} sha256:{_digest(info, name, PACKAGES.get(label, ()))}"
-    return CodeFingerprint({name: found.get(name, ABSENT) for name in sorted({*PACKAGES, *found})}, python_factors())
+    packages = {name: found.get(name, ABSENT) for name in sorted({*PACKAGES, *found})}
+    return CodeFingerprint({**packages, **_tools(os.environ)}, python_factors())
+
+
+def _tools(environ: Mapping[str, str]) -> dict[str, str]:
+    """Tell whether the compilers are there without which vLLM takes FlashInfer for absent, and so traces other graphs.
+
+    Looks where vLLM looks (vllm/utils/flashinfer.py): nvcc in CUDA_HOME, CUDA_PATH, PATH or /usr/local/cuda, ninja in PATH.
+    """
+    path = environ.get("PATH", os.defpath)
+    home = environ.get("CUDA_HOME") or environ.get("CUDA_PATH")
+    nvcc = f"{home}/bin/nvcc" if home else "nvcc"
+    found = {
+        "tool nvcc": shutil.which(nvcc, path=path) or (None if home else shutil.which("/usr/local/cuda/bin/nvcc")),
+        "tool ninja": shutil.which("ninja", path=path),
+    }
+    return {name: "present" if there else ABSENT for name, there in found.items()}
 
 
 def _distributions(search: Iterable[str]) -> Iterator[tuple[Path, str, str]]:

@@ -134,7 +134,8 @@ def python_factors() -> dict[str, str]:
     """Return what of this interpreter decides whether marshalled code and extension modules fit."""
     return {
         "implementation": sys.implementation.name,
-        "version": f"{sys.version_info.major}.{sys.version_info.minor}",
+        # To the patch level: torch refuses to load an AOT artifact that another patch release wrote.
+        "version": ".".join(map(str, sys.version_info[:3])),
         "cache_tag": sys.implementation.cache_tag or "none",
         "machine": os.uname().machine,
     }
