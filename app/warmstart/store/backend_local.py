@@ -12,8 +12,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from warmstart.errors import AccessDenied, EntryInvalid, NoSpaceError, StoreUnavailable, UsageError, WarmstartError
 from warmstart.store.backend import CHUNK, ObjectInfo, ObjectMissing
@@ -25,6 +26,9 @@ _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 _NO_SYNC = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 _RENAME_NOREPLACE = 1
 _AT_FDCWD = -100
+_WRITE_TRIES = 3
+
+Written = TypeVar("Written")
 
 
 class LocalBackend:
@@ -58,28 +62,34 @@ class LocalBackend:
 
     def put_create(self, name: str, data: bytes) -> bool:
         """Write an object only if there is none."""
-        target = self._root / name
-        with self._errors("write", name), self._temporary(target) as temporary:
+
+        def write(temporary: Path, target: Path) -> bool:
             _write_bytes(temporary, data)
             return self._link(temporary, target)
 
+        return self._write(name, write)
+
     def put(self, name: str, data: bytes) -> None:
         """Write or replace a small object."""
-        target = self._root / name
-        with self._errors("write", name), self._temporary(target) as temporary:
+
+        def write(temporary: Path, target: Path) -> None:
             _write_bytes(temporary, data)
             self._rename(temporary, target)
 
+        self._write(name, write)
+
     def put_file(self, name: str, path: Path) -> None:
         """Write or replace an object with a file's bytes."""
-        target = self._root / name
-        with self._errors("write", name), self._temporary(target) as temporary:
+
+        def write(temporary: Path, target: Path) -> None:
             with path.open("rb") as source, temporary.open("xb") as copy:
                 while chunk := source.read(CHUNK):
                     copy.write(chunk)
                 copy.flush()
                 _finish(copy.fileno())
             self._rename(temporary, target)
+
+        self._write(name, write)
 
     def objects(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield every object below `prefix`."""
@@ -132,6 +142,14 @@ class LocalBackend:
                 return list(entries)
         except ObjectMissing:
             return []
+
+    def _write(self, name: str, write: Callable[[Path, Path], Written]) -> Written:
+        """Write an object by way of a temporary file; once more where a sweep removed its empty folder at that moment."""
+        target = self._root / name
+        for _ in range(_WRITE_TRIES):
+            with contextlib.suppress(ObjectMissing), self._errors("write", name), self._temporary(target) as temporary:
+                return write(temporary, target)
+        raise StoreUnavailable(f"cannot write {target}: its folder goes away")
 
     @contextlib.contextmanager
     def _temporary(self, target: Path) -> Iterator[Path]:

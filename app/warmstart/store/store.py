@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _MARKER = msgspec.json.encode({"format": names.STORE_FORMAT})
 _MARKER_LIMIT = 4096
+_MOST_OTHERS = 32
 
 
 class _Marker(msgspec.Struct, frozen=True):
@@ -178,11 +179,12 @@ class Store:
     def _stored(self, key: str) -> Iterator[tuple[str, bytes]]:
         """Yield the manifests of a key as they are stored, with their names: the first, then those beside it."""
         yield names.PRIMARY, self._first_manifest(key)
-        for info in sorted(self._backend.objects(f"{names.ENTRIES}{key}/"), key=lambda info: info.name):
-            parsed = names.parse_entry(info.name)
-            if parsed and parsed[1] != names.PRIMARY:
-                with contextlib.suppress(ObjectMissing, EntryInvalid):
-                    yield parsed[1], self._backend.get(info.name, MANIFEST_LIMIT)
+        listed = (names.parse_entry(info.name) for info in self._backend.objects(f"{names.ENTRIES}{key}/"))
+        others = sorted(parsed[1] for parsed in listed if parsed and parsed[1] != names.PRIMARY)
+        # Whoever can write can put any number of them there; a reader does not go through them all.
+        for name in others[:_MOST_OTHERS]:
+            with contextlib.suppress(ObjectMissing, EntryInvalid):
+                yield name, self._backend.get(names.entry(key, name), MANIFEST_LIMIT)
 
     def _first_manifest(self, key: str) -> bytes:
         """Get the manifest; where a call is a round trip, the marker is looked at in the meantime."""
