@@ -25,19 +25,6 @@ store.touch(found.key)
 print("\\n".join(sys.modules))
 """
 HEAVY = {"torch", "vllm", "triton", "numpy", "pydantic", "yaml", "kubernetes", "fsspec", "s3fs", "botocore", "cryptography"}
-    "torch",
-    "vllm",
-    "triton",
-    "numpy",
-    "pydantic",
-    "yaml",
-    "kubernetes",
-    "fsspec",
-    "s3fs",
-    "botocore",
-    "aiohttp",
-    "cryptography",
-}
 
 
 def imported_by_a_hit(url: str, root: Path, **env: str) -> set[str]:
