@@ -376,3 +376,19 @@ def test_a_volume_without_hard_links_still_creates_once(folder: Place, monkeypat
     assert not backend.put_create("a", b"2")
     assert backend.get("a", 10) == b"1"
     assert backend.exclusive
+
+
+def test_a_link_whose_answer_was_lost_counts_as_made(folder: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no NFS at hand, so the call is made to answer as its client does after a lost reply."""
+    real = os.link
+
+    def link(source: str, target: str) -> None:
+        real(source, target)
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+
+    backend = LocalBackend(Path(folder.url))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", link)
+        assert backend.put_create("a", b"1")
+    assert not backend.put_create("a", b"2")
+    assert backend.get("a", 10) == b"1"

@@ -27,6 +27,7 @@ _NO_SYNC = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 _RENAME_NOREPLACE = 1
 _AT_FDCWD = -100
 _WRITE_TRIES = 3
+_LINKED = 2
 
 Written = TypeVar("Written")
 
@@ -166,7 +167,9 @@ class LocalBackend:
         try:
             os.link(temporary, target)
         except FileExistsError:
-            return False
+            # An NFS client that lost the answer asks again and is told that the name exists, by its own first request.
+            if temporary.stat().st_nlink < _LINKED:
+                return False
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
