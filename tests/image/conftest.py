@@ -6,6 +6,7 @@ import dataclasses
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,11 +32,13 @@ class Images:
 
 
 @pytest.fixture(scope="session")
-def engine() -> Engine:
-    """Return buildah and podman, or say how to get them."""
+def engine() -> Iterator[Engine]:
+    """Yield buildah and podman, or say how to get them."""
     if missing := Engine.missing():
         pytest.fail(f"{', '.join(missing)} not found; run tests/image/setup.sh as root")
-    return Engine()
+    engine = Engine()
+    yield engine
+    engine.close()
 
 
 @pytest.fixture(scope="session")

@@ -57,13 +57,28 @@ class Engine:
         self, containerfile: Path, tag: str, *, context: Path, target: str = "", args: Mapping[str, str] | None = None
     ) -> str:
         """Build an image, with layers kept between calls, and return the log; AssertionError, with the log, where it fails."""
-        options = ["--layers", "--isolation", "chroot", "--pull-never", "--file", str(containerfile), "--tag", tag]
+        options = [
+            "--layers",
+            "--force-rm",
+            "--isolation",
+            "chroot",
+            "--pull-never",
+            "--file",
+            str(containerfile),
+            "--tag",
+            tag,
+        ]
         options += ["--volume", f"{_CERTIFICATES}:{_CERTIFICATES}:ro"] if _CERTIFICATES.exists() else []
         options += [f"--build-arg={name}={value}" for name, value in (args or {}).items()]
         options += ["--target", target] if target else []
         done = self.buildah("build", *options, str(context))
         assert done.code == 0, done.log[-6000:]
         return done.out + done.log
+
+    def close(self) -> None:
+        """Remove working containers and unmount the storage, so that its folder can be removed as any other."""
+        self.buildah("rm", "--all")
+        subprocess.run(["umount", "--recursive", self.folder / "storage" / "overlay"], capture_output=True, check=False)
 
     def has(self, tag: str) -> bool:
         """Whether there is an image of that name."""
