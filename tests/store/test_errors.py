@@ -392,3 +392,32 @@ def test_a_link_whose_answer_was_lost_counts_as_made(folder: Place, monkeypatch:
         assert backend.put_create("a", b"1")
     assert not backend.put_create("a", b"2")
     assert backend.get("a", 10) == b"1"
+
+
+def put_object(server: servers.S3Server, key: str) -> None:
+    """Write an object of any name, as other tools do."""
+    import botocore.session
+
+    client = botocore.session.get_session().create_client(
+        "s3",
+        region_name="us-east-1",
+        endpoint_url=server.endpoint,
+        aws_access_key_id=server.writer.key,
+        aws_secret_access_key=server.writer.secret,
+    )
+    client.put_object(Bucket=server.bucket, Key=key, Body=b"")
+
+
+@pytest.mark.parametrize("name", ["x//y", "../z", "./q", "plain"])
+def test_other_peoples_objects_of_any_name_are_refused(moto_place: Place, name: str) -> None:
+    assert moto_place.server
+    prefix = moto_place.url.removeprefix(f"s3://{moto_place.server.bucket}/")
+    put_object(moto_place.server, f"{prefix}/{name}")
+    fails(UsageError, lambda: moto_place.store().lookup(KEY), moto_place.url)
+
+
+def test_a_folder_that_a_console_made_is_an_empty_store(moto_place: Place, entry: Entry) -> None:
+    assert moto_place.server
+    put_object(moto_place.server, moto_place.url.removeprefix(f"s3://{moto_place.server.bucket}/") + "/")
+    fails(EntryNotFound, lambda: moto_place.store().lookup(KEY))
+    assert moto_place.store().publish(KEY, entry.document, entry.layers).outcome == "published"

@@ -161,7 +161,7 @@ class FsspecBackend:
         except ObjectMissing:
             return
         for path, info in found.items():
-            if info.get("type") == "file":
+            if info.get("type") == "file" and path.rstrip("/") != self._path:
                 with contextlib.suppress(ObjectMissing):
                     yield self._info(path.removeprefix(self._path).lstrip("/"), info)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+from obstore.exceptions import AlreadyExistsError, BaseError, InvalidPathError, PreconditionError
 from obstore.store import S3Store
 
 from warmstart.errors import AccessDenied, EntryInvalid, UsageError, WarmstartError
@@ -89,6 +89,9 @@ class ObstoreBackend:
         pages = iter(self._ask("list", prefix, lambda: obstore.list(self._store, prefix.rstrip("/") or None)))
         while page := self._ask("list", prefix, lambda: next(pages, None)):
             for meta in page:
+                # An object named like the prefix and a slash is what consoles make of "create folder".
+                if not meta["path"]:
+                    continue
                 yield ObjectInfo(meta["path"], meta["size"], meta["last_modified"].timestamp())
 
     def stat(self, name: str) -> ObjectInfo | None:
@@ -124,6 +127,11 @@ class ObstoreBackend:
         status = _STATUS.search(text)
         request = _REQUEST.search(text)
         where = f"{self._url}/{name}".rstrip("/")
+        if isinstance(error, InvalidPathError):
+            return UsageError(
+                f"cannot {doing} {where}: an object has a name that no store has (an empty, . or .. part, control characters)",
+                hint="remove it, or choose an empty prefix",
+            )
         if _REDIRECT in text:
             return s3_error("PermanentRedirect", 0, where, doing)
         if code or status:
