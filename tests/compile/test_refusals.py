@@ -77,6 +77,14 @@ def test_a_pass_that_takes_longer_than_its_deadline_ends(model: Path, tmp_path: 
     refused(request(model, tmp_path, deadline_seconds=2.0), TemporaryError, "2 s")
 
 
+def test_relative_paths_are_those_of_the_caller(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pass works in a folder of its own, and still writes where its caller pointed."""
+    monkeypatch.chdir(tmp_path)
+    asked = request(model, Path("cache"), "--enforce-eager", work=Path())
+    assert compiled(asked).report.outcome == "nothing-to-compile"
+    assert (tmp_path / "cache").is_dir()
+
+
 def test_a_cache_root_that_cannot_be_written_is_named(model: Path, tmp_path: Path) -> None:
     """A file where the folder should be."""
     (tmp_path / "file").write_text("")

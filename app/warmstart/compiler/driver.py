@@ -48,11 +48,18 @@ def run_pass(request: CompileRequest, on_event: OnEvent | None = None, stop: Cal
     """
     lines.installed()
     begin = time.monotonic()
+    request = _absolute(request)
     _writable(request.cache_root)
     with tempfile.TemporaryDirectory(prefix="warmstart-pass-", dir=request.work) as scratch:
         pass_ = _Pass(request, Path(scratch), on_event or (lambda _event: None), stop or (lambda: False))
         events = pass_.run()
     return _summary(request, events, time.monotonic() - begin)
+
+
+def _absolute(request: CompileRequest) -> CompileRequest:
+    """Return the request with absolute paths: the pass's processes work in another folder."""
+    given = {name: getattr(request, name) for name in ("cache_root", "model_files", "stub", "work")}
+    return dataclasses.replace(request, **{name: path.absolute() for name, path in given.items() if path is not None})
 
 
 def jobs_for(ranks_at_most: int = 0) -> int:
