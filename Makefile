@@ -26,7 +26,7 @@ $(VENV)/.ready: requirements/lock.txt pyproject.toml
 
 servers: .venv-servers/.ready ## Install the servers that tests start on loopback (own environment)
 
-.venv-chart/.ready: requirements/chart.txt requirements/chart-binaries.txt $(VENV)/.ready
+.venv-chart/.ready: requirements/chart.txt requirements/chart-binaries.txt tests/chart/unpack_binaries.py $(VENV)/.ready
 	test -x .venv-chart/bin/python || $(PYTHON) -m venv .venv-chart
 	VIRTUAL_ENV=.venv-chart $(UV) pip install --quiet --require-hashes -r requirements/chart.txt
 	VIRTUAL_ENV=.venv-chart $(UV) pip install --quiet --require-hashes --no-deps -r requirements/chart-binaries.txt
@@ -50,10 +50,18 @@ test-gpu: setup ## Tests that need an NVIDIA GPU
 	$(BIN)/python -m pytest tests/gpu -m gpu
 
 lint: setup ## ruff, mypy, import-linter
-	$(BIN)/ruff check app tests bench examples
-	$(BIN)/ruff format --check app tests bench examples
+	$(BIN)/ruff check app tests bench examples helm docker
+	$(BIN)/ruff format --check app tests bench examples helm docker
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+image: ## Build both images with buildah (podman and docker build them as well)
+	buildah build --target warmstart -t vllm-warmstart:v0.33.0-warmstart0.1.0 .
+	buildah build --target warmstart-store -t vllm-warmstart-store:0.1.0 .
+
+chart: setup chart-tools ## Generate the chart's schema and README from its values, and test it with real Helm
+	$(BIN)/python helm/warmstart/generate.py
+	$(BIN)/python -m pytest tests/chart -m "not cluster"
 
 bench: setup servers ## Benchmarks, each beside the real alternative in the same run
 	for script in bench/bench_*.py; do $(BIN)/python $$script || exit 1; done
@@ -62,8 +70,9 @@ lock: ## Resolve requirements/*.in into their lock files
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -o requirements/lock.txt requirements/runtime.in
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -o requirements/servers.txt requirements/servers.in
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -o requirements/chart.txt requirements/chart.in
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --extra s3 --extra kubernetes --extra sign --extra metrics -o requirements/store.txt pyproject.toml
 
 clean: ## Remove what make created
 	rm -rf $(VENV) .venv-servers .venv-chart .bench .demo dist build
 
-.PHONY: help setup servers chart-tools demo test test-cluster test-gpu lint bench lock clean
+.PHONY: help setup servers chart-tools demo test test-cluster test-gpu lint image chart bench lock clean
