@@ -1,0 +1,84 @@
+"""What a server's log and its cache root tell: plain reading, which needs no GPU and is tested without one."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+AOT = "torch_compile_cache/torch_aot_compile"
+_LOADED = re.compile(r"Directly load AOT compilation from path \S*/torch_aot_compile/([0-9a-f]+)/(rank_\d+_\d+)/model")
+_COMPILED = re.compile(r"Compiling a graph for compile range")
+_SAVED = re.compile(r"saved AOT compiled function to \S+")
+_TOOK = re.compile(r"torch\.compile took ([\d.]+) s in total")
+_INIT = re.compile(r"init engine \(.*\) took ([\d.]+) s")
+_KERNEL = re.compile(r"^\w+ = async_compile\.\w+\('(\w+)'", re.MULTILINE)
+# torch_compile_cache/<vLLM's hash>/<rank>/<module>/computation_graph.py: the hash is of paths, too, and left out.
+_GRAPH = re.compile(r"torch_compile_cache/[0-9a-f]+/(rank_\d+_\d+/.+)/computation_graph\.py")
+
+
+@dataclasses.dataclass(frozen=True)
+class Started:
+    """What the log of a started server says. Seconds are vLLM's own; those of several modules are added up."""
+
+    loaded: frozenset[str]
+    compiled_graphs: int
+    saved: int
+    torch_compile_seconds: float | None
+    init_engine_seconds: float | None
+
+
+def read(log: str) -> Started:
+    """Read the log of a server that has started."""
+    took = [float(seconds) for seconds in _TOOK.findall(log)]
+    init = [float(seconds) for seconds in _INIT.findall(log)]
+    return Started(
+        loaded=frozenset(key for key, _rank in _LOADED.findall(log)),
+        compiled_graphs=len(_COMPILED.findall(log)),
+        saved=len(_SAVED.findall(log)),
+        torch_compile_seconds=round(sum(took), 2) if took else None,
+        init_engine_seconds=init[-1] if init else None,
+    )
+
+
+def listing(root: Path) -> frozenset[str]:
+    """Return the paths of all files below a cache root, relative to it."""
+    return frozenset(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+
+
+def aot_keys(files: frozenset[str]) -> frozenset[str]:
+    """Return the AOT keys of a listing: the folders that vLLM looks its artifacts up in."""
+    prefix = f"{AOT}/"
+    return frozenset(path.removeprefix(prefix).partition("/")[0] for path in files if path.startswith(prefix))
+
+
+def unexpected(before: frozenset[str], after: frozenset[str]) -> list[str]:
+    """Return files of the compile cache that a start added beside what torch unpacks from the artifacts that were there."""
+    unpacked = tuple(f"{AOT}/{key}/inductor_cache/" for key in aot_keys(before))
+    new = (path for path in after - before if path.startswith("torch_compile_cache/"))
+    return sorted(path for path in new if not path.startswith(unpacked))
+
+
+def graphs(root: Path) -> dict[str, str]:
+    """Return each module's graph as vLLM dumps it, by rank and module, without comments and empty lines.
+
+    Comments name source lines. They differ where a weight is traced as another class than on the server; the graph does not.
+    """
+    found = {}
+    for path in root.glob("torch_compile_cache/*/rank_*/**/computation_graph.py"):
+        match = _GRAPH.fullmatch(path.relative_to(root).as_posix())
+        if match:
+            found[match[1]] = without_comments(path.read_text())
+    return found
+
+
+def without_comments(source: str) -> str:
+    """Return a dumped graph without its comment lines and empty lines."""
+    lines = (line.rstrip() for line in source.splitlines())
+    return "\n".join(line for line in lines if line and not line.lstrip().startswith("#"))
+
+
+def kernels(root: Path) -> frozenset[str]:
+    """Return the names of the kernels in the code that Inductor generated below a cache root."""
+    sources = (root / AOT).glob("*/inductor_cache/**/*.py")
+    return frozenset(name for path in sources for name in _KERNEL.findall(path.read_text()))

@@ -1,0 +1,108 @@
+"""What the GPU tests read of logs, listings and graphs: real ones of a stock server on an H200, and each kind of bad news."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.gpu import evidence
+
+DATA = Path(__file__).parent / "data"
+KEY = "b50187cbeedd60beccb98b9eb0c76ea31d1ebddce5b68a9278425418dbb7c5ee"
+MODEL = f"{evidence.AOT}/{KEY}/rank_0_0/model"
+UNPACKED = f"{evidence.AOT}/{KEY}/inductor_cache/5f/c5fid.py"
+
+
+def log(name: str) -> str:
+    return (DATA / name).read_text()
+
+
+def test_a_start_on_an_installed_artifact_is_read() -> None:
+    """The key that was loaded, no graph compiled, nothing saved, and both of vLLM's own times."""
+    assert evidence.read(log("ours.log")) == evidence.Started(frozenset({KEY}), 0, 0, 1.16, 30.61)
+
+
+def test_a_cold_start_is_read() -> None:
+    """Nothing loaded; graphs were compiled, and the artifact saved."""
+    assert evidence.read(log("cold.log")) == evidence.Started(frozenset(), 1, 1, 22.82, 54.98)
+
+
+def test_the_times_of_several_modules_are_added_up() -> None:
+    """A draft model is a module of its own, with a line of its own."""
+    two = log("ours.log") + log("ours.log").replace("[backbone]", "[eagle_head]").replace("1.16 s in total", "0.34 s in total")
+    assert evidence.read(two).torch_compile_seconds == 1.5
+
+
+def test_a_log_that_was_cut_short_has_no_times() -> None:
+    """A server that never came up must not look like one that took no time."""
+    first = log("cold.log").splitlines()[0]
+    assert evidence.read(first) == evidence.Started(frozenset(), 0, 0, None, None)
+
+
+def test_the_keys_of_a_listing_are_its_artifact_folders() -> None:
+    """Also those of which only a folder of Inductor's is there: the server looked the key up and did not find it."""
+    other = f"{evidence.AOT}/{'c' * 64}/inductor_cache/be/x.py"
+    assert evidence.aot_keys(frozenset({MODEL, UNPACKED, other, "modelinfos/a.json"})) == {KEY, "c" * 64}
+
+
+def test_what_torch_unpacks_from_an_artifact_is_expected() -> None:
+    """That, and what other parts of the server keep in the cache root."""
+    before = frozenset({MODEL})
+    assert evidence.unexpected(before, before | {UNPACKED, "deep_gemm/cache/x.cubin"}) == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{evidence.AOT}/{'c' * 64}/rank_0_0/model",
+        f"{evidence.AOT}/{'c' * 64}/inductor_cache/be/x.py",
+        f"{evidence.AOT}/{KEY}/rank_1_0/model",
+        "torch_compile_cache/d45389bbf9/rank_0_0/backbone/computation_graph.py",
+    ],
+)
+def test_any_other_new_file_of_the_compile_cache_is_not(path: str) -> None:
+    """An artifact, the trace of a look-up elsewhere, or a dumped graph: the server compiled, or another key was asked for."""
+    before = frozenset({MODEL})
+    assert evidence.unexpected(before, before | {UNPACKED, path}) == [path]
+
+
+def test_a_listing_names_files_by_their_path_below_the_root(tmp_path: Path) -> None:
+    """Folders are not listed."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "c.txt").write_text("")
+    assert evidence.listing(tmp_path) == {"a/c.txt"}
+
+
+def write_graph(root: Path, digest: str, source: str, module: str = "backbone") -> None:
+    folder = root / "torch_compile_cache" / digest / "rank_0_0" / module
+    folder.mkdir(parents=True)
+    (folder / "computation_graph.py").write_text(source)
+
+
+def test_graphs_that_differ_in_comments_only_are_equal(tmp_path: Path) -> None:
+    """Those of the pass and of the server, which name other source lines and lie under other hashes."""
+    made, native = (DATA / "graph.pass.txt").read_text(), (DATA / "graph.native.txt").read_text()
+    assert made != native
+    write_graph(tmp_path / "pass", "f12c73f016", made)
+    write_graph(tmp_path / "native", "d45389bbf9", native)
+    assert evidence.graphs(tmp_path / "pass") == evidence.graphs(tmp_path / "native") != {}
+
+
+def test_a_graph_that_differs_in_one_shape_is_another(tmp_path: Path) -> None:
+    """Code is compared to the letter, and so are the modules that have a graph."""
+    native = (DATA / "graph.native.txt").read_text()
+    write_graph(tmp_path / "pass", "f12c73f016", native.replace("[s72, 4096]", "[s72, 4095]"))
+    write_graph(tmp_path / "native", "d45389bbf9", native)
+    assert evidence.graphs(tmp_path / "pass") != evidence.graphs(tmp_path / "native")
+    write_graph(tmp_path / "more", "d45389bbf9", native)
+    write_graph(tmp_path / "more", "0123456789", native, module="eagle_head")
+    assert evidence.graphs(tmp_path / "more").keys() == {"rank_0_0/backbone", "rank_0_0/eagle_head"}
+
+
+def test_generated_kernels_are_found_by_name(tmp_path: Path) -> None:
+    """In Inductor's code below an artifact's folder, each once."""
+    generated = tmp_path / evidence.AOT / KEY / "inductor_cache" / "2j"
+    generated.mkdir(parents=True)
+    for name in ("a.py", "b.py"):
+        (generated / name).write_text((DATA / "generated.txt").read_text())
+    assert evidence.kernels(tmp_path) == {"triton_per_fused_fused_add_rms_norm_0"}
