@@ -1,7 +1,7 @@
 """A stock `vllm serve` on a real GPU uses what was compiled without one, and would have compiled the very same.
 
-`make test-gpu` runs this on a machine with an NVIDIA GPU. Each case takes two passes and two starts, and ends with one JSON line
-for docs/proof.
+`make test-gpu` runs this on a machine with an NVIDIA GPU. Each case takes two passes and two starts, and ends with one JSON
+line for docs/proof.
 """
 
 from __future__ import annotations
