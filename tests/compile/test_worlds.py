@@ -41,9 +41,7 @@ def test_two_tensor_parallel_ranks_get_the_fused_all_reduce(model: Path, tmp_pat
 
 def test_a_draft_model_is_compiled_beside_its_target(model: Path, tmp_path: Path) -> None:
     """EAGLE: the backbone and the draft head are two modules with two artifacts."""
-    draft = narrow(
-        tmp_path / "draft", architectures=["LlamaForCausalLMEagle"], model_type="llama", num_hidden_layers=1, head_dim=64
-    )
+    draft = narrow(tmp_path / "draft", architectures=["LlamaForCausalLM"], model_type="llama", num_hidden_layers=1, head_dim=64)
     speculative = json.dumps({"method": "eagle", "model": str(draft), "num_speculative_tokens": 3})
     done = compiled(request(model, tmp_path / "cache", "--speculative-config", speculative)).report
     (rank,) = done.ranks

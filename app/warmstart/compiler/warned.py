@@ -34,6 +34,7 @@ HARMLESS = (
         r"Directory .* is not empty",
         "two artifacts of a module hold the same kernel, and the one unpacked first is used",
     ),
+    Harmless("vllm.", r".* is deprecated", "the option still does what it did; the server is told the same"),
     Harmless("vllm.envs", r"Unknown vLLM environment variable", "vLLM ignores it, and so does its key"),
     Harmless(
         "vllm.utils.flashinfer",
@@ -44,6 +45,9 @@ HARMLESS = (
         "vllm.utils.flashinfer", r"FlashInfer's precompiled kernels are missing", "how long a start takes, not what it compiles"
     ),
     Harmless("vllm.config.model", r"Default vLLM sampling parameters have been overridden", "sampling is not compiled"),
+    Harmless(
+        "vllm.model_executor.models.interfaces", r"The model .* sets", "about the model's own code, which the server runs too"
+    ),
     Harmless("vllm.utils.system_utils", r"Found ulimit", "a limit of the API server's sockets"),
     Harmless("vllm.transformers_utils.repo_utils", r"Error retrieving safetensors", "see the next line"),
     Harmless(

@@ -27,20 +27,26 @@ def deep_gemm_layout(bench: Bench) -> None:
 
     before_blackwell = bench.gpu.capability[0] < 10
 
-    def transform(scales: Any, mn: int, k: int, recipe: Any = None, *_args: Any, is_sfa: bool = False, **_kwargs: Any) -> Any:
+    def transform(sf: Any, mn: int, k: int, recipe: Any = None, *_args: Any, is_sfa: bool = False, **_kwargs: Any) -> Any:
         rows = recipe[0] if is_sfa else recipe[1]
         if before_blackwell and rows != 1:
-            return scales.contiguous()
-        columns = scales.shape[-1] if before_blackwell else _ceil(-(-k // recipe[2]), 4) // 4
-        batch, aligned = list(scales.shape[:-2]), _ceil(mn, 4)
+            return sf.contiguous()
+        columns = sf.shape[-1] if before_blackwell else _ceil(-(-k // recipe[2]), 4) // 4
+        batch, aligned = list(sf.shape[:-2]), _ceil(mn, 4)
         return torch.empty_strided(
             [*batch, mn, columns],
             [*([aligned * columns] * len(batch)), 1, aligned],
             dtype=torch.float32 if before_blackwell else torch.int32,
-            device=scales.device,
+            device=sf.device,
         )
 
     bench.replace_everywhere("vllm.utils.deep_gemm", "transform_sf_into_required_layout", transform)
+
+
+@stage("vllm", "kernels.deep-gemm-pdl", "setting DeepGEMM's launch attributes asks the device for its properties")
+def deep_gemm_pdl(bench: Bench) -> None:
+    """Leave launch attributes alone: nothing is launched, and no graph names them."""
+    bench.replace("vllm.utils.deep_gemm", "_apply_pdl", lambda _module, _enable=True: None)
 
 
 @stage("vllm", "kernels.block-scale-interleave", "FlashInfer builds this weight-preparation kernel with nvcc at first use")
