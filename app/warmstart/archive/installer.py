@@ -141,8 +141,16 @@ def _unpack_all(layers: list[Layer], fetch: Fetch, tree: Path, bounds: Bounds, p
     else:
         from concurrent.futures import ThreadPoolExecutor
 
-        with ThreadPoolExecutor(min(parallel, len(layers))) as pool:
+        pool = ThreadPoolExecutor(min(parallel, len(layers)))
+        try:
             lists = list(pool.map(one, layers))
+        except Exception:
+            # The folder is about to be removed: nobody may be writing into it any more.
+            pool.shutdown(cancel_futures=True)
+            raise
+        finally:
+            # Told to stop (no Exception), a caller must not hang on a server that does not answer.
+            pool.shutdown(wait=False, cancel_futures=True)
     files = [file for files in lists for file in files]
     taken = Taken()
     for path, _ in files:

@@ -62,7 +62,7 @@ def open_fsspec(url: str, options: StoreOptions) -> FsspecBackend:
         raise UsageError(f"the configuration for {url} cannot be used: {_safe(error, storage)}") from None
     if scheme == "s3":
         # s3fs repeats what botocore has already repeated; five rounds of that outlast an init container's deadline.
-        fs.retries = 2
+        fs.retries = 1
     return FsspecBackend(fs, path, url=url, scheme=scheme, secrets=storage, parallel=options.parallel)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -116,7 +117,7 @@ class ObstoreBackend:
 
     def _ask(self, doing: str, name: str, call: Callable[[], Answer]) -> Answer:
         try:
-            return call()
+            return _interruptible(call)
         except (BaseError, OSError, ValueError) as error:
             # Not chained: the library's text is a debug dump of the request, some of it from the server.
             raise self._explain(error, doing, name) from None
@@ -150,6 +151,32 @@ class ObstoreBackend:
                 hint="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a service account's role, or anonymous access",
             )
         return s3_error("", 0, where, doing)
+
+
+def _interruptible(call: Callable[[], Answer]) -> Answer:
+    """Call from a thread of its own where this is the main one: Python runs signal handlers only between its own instructions.
+
+    A call into obstore would hold up SIGTERM until the server answers or the time is out; waiting for a thread does not.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    answers: list[Answer] = []
+    errors: list[BaseException] = []
+    done = threading.Event()
+
+    def run() -> None:
+        try:
+            answers.append(call())
+        except BaseException as error:  # noqa: BLE001 - raised again where it was asked for
+            errors.append(error)
+        finally:
+            done.set()
+
+    threading.Thread(target=run, daemon=True).start()
+    done.wait()
+    if errors:
+        raise errors[0]
+    return answers[0]
 
 
 def _retries() -> dict[str, Any]:

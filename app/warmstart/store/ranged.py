@@ -32,18 +32,18 @@ def read_ranged(
         return _checked(read(start, wanted), wanted, what)
 
     parallel = min(parallel, MOST_PARTS)
-    with ThreadPoolExecutor(parallel) as pool:
-        ahead: deque[Future[bytes]] = deque()
-        try:
-            for start in range(0, size, PART):
-                ahead.append(pool.submit(part, start))
-                if len(ahead) >= parallel:
-                    yield ahead.popleft().result()
-            while ahead:
+    pool = ThreadPoolExecutor(parallel)
+    ahead: deque[Future[bytes]] = deque()
+    try:
+        for start in range(0, size, PART):
+            ahead.append(pool.submit(part, start))
+            if len(ahead) >= parallel:
                 yield ahead.popleft().result()
-        finally:
-            for future in ahead:
-                future.cancel()
+        while ahead:
+            yield ahead.popleft().result()
+    finally:
+        # Parts under way are not waited for: who stops reading has no use for them.
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _checked(data: bytes, wanted: int, what: str) -> bytes:

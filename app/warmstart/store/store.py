@@ -194,12 +194,20 @@ class Store:
                 return self._backend.get(names.entry(key), MANIFEST_LIMIT)
             from concurrent.futures import ThreadPoolExecutor
 
-            with ThreadPoolExecutor(1) as pool:
+            pool = ThreadPoolExecutor(1)
+            try:
                 recognised = pool.submit(self._recognise)
                 try:
-                    return self._backend.get(names.entry(key), MANIFEST_LIMIT)
-                finally:
+                    stored = self._backend.get(names.entry(key), MANIFEST_LIMIT)
+                except WarmstartError:
+                    # That this is no store says more than that it has no such entry.
                     recognised.result()
+                    raise
+                recognised.result()
+                return stored
+            finally:
+                # Not waited for: a caller that is told to stop must not hang on a server that does not answer.
+                pool.shutdown(wait=False, cancel_futures=True)
         except ObjectMissing as error:
             raise EntryNotFound(f"{self.url} holds no entry for key {key}") from error
 
