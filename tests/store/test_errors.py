@@ -421,3 +421,33 @@ def test_a_folder_that_a_console_made_is_an_empty_store(moto_place: Place, entry
     put_object(moto_place.server, moto_place.url.removeprefix(f"s3://{moto_place.server.bucket}/") + "/")
     fails(EntryNotFound, lambda: moto_place.store().lookup(KEY))
     assert moto_place.store().publish(KEY, entry.document, entry.layers).outcome == "published"
+
+
+def test_sigterm_ends_a_call_to_a_server_that_never_answers() -> None:
+    """The request's own time limit is far away: what ends the process in time is the signal."""
+    program = """
+        import os, signal, socket, threading
+        from warmstart.store import StoreOptions, open_store
+
+        def stop(*_):
+            raise SystemExit(143)
+
+        signal.signal(signal.SIGTERM, stop)
+        listener = socket.socket()
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        storage = {"key": "k", "secret": "s", "endpoint_url": f"http://127.0.0.1:{listener.getsockname()[1]}"}
+        store = open_store("s3://warm/x", StoreOptions(storage=storage, s3_client="obstore", timeout=600))
+        threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
+        try:
+            store.lookup("a" * 64)
+        except SystemExit:
+            print("stopped", flush=True)
+            os._exit(143)
+    """
+    here = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True, text=True, check=False, timeout=60, env={**os.environ, "PYTHONPATH": str(here / "app")},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (143, "stopped\n"), done.stderr
