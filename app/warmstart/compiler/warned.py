@@ -55,6 +55,7 @@ HARMLESS = (
         r"Could not retrieve safetensors metadata",
         "only AWQ and GPTQ choose layers by the checkpoint's headers, and rank.py refuses those without them",
     ),
+    Harmless("vllm.model_executor.layers", r".* JIT-compiled; first run may take a while", "how long a start takes"),
     Harmless(
         "vllm.model_executor.layers",
         r"Using default (MoE|W8A8 Block FP8 kernel) config",
