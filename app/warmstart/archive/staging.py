@@ -14,6 +14,7 @@ from warmstart.archive.disk import make_folders
 from warmstart.archive.names import RESERVED
 
 _PREFIX = "staging-"
+_UNLOCKED = "new-"
 _LOCK = "lock"
 _ABANDONED_SECONDS = 3600.0
 
@@ -27,12 +28,15 @@ def staging(root: Path) -> Iterator[Path]:
     """
     make_folders(root / RESERVED, below=root)
     _clean(root)
-    folder = root / RESERVED / f"{_PREFIX}{os.urandom(8).hex()}"
+    name = os.urandom(8).hex()
+    folder = root / RESERVED / f"{_UNLOCKED}{name}"
     folder.mkdir(mode=0o770)
     try:
         with (folder / _LOCK).open("wb") as lock:
             with contextlib.suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_EX)
+            # Locked before it bears the name that others look for: nobody finds it without its lock.
+            folder = folder.rename(root / RESERVED / f"{_PREFIX}{name}")
             tree = folder / "tree"
             make_folders(tree, below=folder)
             yield tree
@@ -45,24 +49,24 @@ def _clean(root: Path) -> None:
     for folder in (root / RESERVED).glob(f"{_PREFIX}*"):
         if _abandoned(folder):
             shutil.rmtree(folder, ignore_errors=True)
+    for folder in (root / RESERVED).glob(f"{_UNLOCKED}*"):
+        if _old(folder):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _abandoned(folder: Path) -> bool:
     try:
-        old = time.time() - folder.stat().st_mtime > _ABANDONED_SECONDS
         with (folder / _LOCK).open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
     except BlockingIOError:
         return False
-    except FileNotFoundError:
-        return _quiet(folder)
     except OSError:
-        return old
+        # No lock file (being removed now), or no locks on this file system.
+        return _old(folder)
 
 
-def _quiet(folder: Path) -> bool:
-    """Whether a folder without a lock file is older than the moment between making it and locking it."""
+def _old(folder: Path) -> bool:
     with contextlib.suppress(OSError):
-        return time.time() - folder.stat().st_mtime > 10.0
+        return time.time() - folder.stat().st_mtime > _ABANDONED_SECONDS
     return False
