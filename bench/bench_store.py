@@ -147,9 +147,7 @@ def main() -> None:
         print(f"\n## Store: one entry, medians of {arguments.runs}\n")
         raw, kept = packed.folder_bytes, packed.manifest.raw_bytes
         stored = packed.stored_bytes
-        print(
-            f"Cache {raw:,} bytes in all, {kept:,} kept, {stored:,} stored: 1/{raw / stored:.0f} of all, 1/{kept / stored:.0f}"
-        )
+        print(f"Cache {raw:,} bytes in all, {kept:,} kept, {stored:,} stored: 1/{raw / stored:.0f} of all,")
         print(f"1/{kept / stored:.0f} of the kept. Load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores.\n")
         print("| step | ms |\n| --- | ---: |")
         for step, seconds in rows:
