@@ -1,7 +1,7 @@
 """Run a function in a forked child that is killed with SIGKILL at its n-th system call that writes.
 
-The kernel itself reports the calls: a seccomp filter with a listener stops the child at each one, in every thread and below every
-library, and hands it to this process, which lets it go on, or kills. No ptrace, no preloaded library, a few microseconds a call.
+The kernel itself reports the calls: a seccomp filter with a listener stops the child at each one, in every thread and below
+every library, and hands it to this process, which lets it go on, or kills. No ptrace, no preloaded library.
 The call at which the child dies is not made; a `write` may first be made in part, as a kill in the middle of one leaves it.
 """
 
@@ -159,7 +159,7 @@ def _supervise(listener: int, pid: int, kill_at: int, torn: float) -> tuple[int,
 
 
 def _write_part(notification: bytearray, pid: int, torn: float) -> bool:
-    """Make part of a reported `write` on the child's own open file; return whether that was less than all and more than none."""
+    """Make part of a reported `write` on the child's own open file; return whether it was neither none nor all."""
     number, address, length = struct.unpack_from("QQQ", notification, 32)
     part = int(length * torn)
     if not 0 < part < length:
