@@ -201,9 +201,9 @@ class Install:
         assert find_installed(place, KEY)
         if left := self._left(place):
             # An install that is already done touches nothing; the next one that is not takes what the dead left. A staging
-            # folder without a lock could be a living process's: it is given ten seconds.
+            # folder without a lock could be a living process's: it is given an hour.
             for top in left:
-                os.utime(top, (time.time() - 11,) * 2)
+                os.utime(top, (time.time() - 3700,) * 2)
             (place / f".warmstart/{KEY}.json").unlink()
             self.act(place)
             assert not self._left(place), "what the dead install left was not cleaned up"
