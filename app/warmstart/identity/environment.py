@@ -133,7 +133,30 @@ PER_POD: Mapping[str, str] = {
 
 # Read by vLLM's compile_factors() beside VLLM_*; and what torch, Triton and the kernel libraries read when they compile.
 _ALSO = frozenset({"NVCC_THREADS", "CMAKE_BUILD_TYPE", "VERBOSE", "CUDA_HOME", "MOONCAKE_PREFERRED_SEGMENT"})
+# Read by torch's Inductor and functorch settings, which vLLM's key holds whole: names without a telling prefix.
+_TORCH = frozenset(
+    {
+        "CI",
+        "CXX",
+        "CUTEDSL_ENABLE_AUTOTUNING",
+        "CUTLASS_EPILOGUE_FUSION",
+        "ENABLE_HOST_SIDE_TMA",
+        "ENABLE_PERSISTENT_TMA_MATMUL",
+        "ENABLE_TEMPLATE_AUTOWS",
+        "ENABLE_TEMPLATE_TMA_STORE",
+        "ENABLE_TMA_LOAD_FOR_TEMPLATE_EPILOGUE",
+        "FAKE_ALLOW_META",
+        "LOG_AUTOTUNE_RESULTS",
+        "LOG_TLPARSE",
+        "AOT_PARTITIONER_DEBUG",
+        "DUMP_AOTI_MINIFIER",
+        "PARTITIONER_MEMORY_BUDGET_PARETO",
+        "PARTITIONER_MEMORY_BUDGET_PARETO_DIR",
+    }
+)
 _PREFIXES = (
+    "AOT_INDUCTOR_",
+    "AOTINDUCTOR_",
     "VLLM_",
     "TORCH",
     "PYTORCH_",
@@ -152,7 +175,7 @@ _SECRETIVE = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCE
 
 def counts(name: str) -> bool:
     """Return whether a variable belongs in the key."""
-    if name in STRICTER or name in _ALSO:
+    if name in STRICTER or name in _ALSO or name in _TORCH:
         return True
     return name.startswith(_PREFIXES) and name not in IGNORED and name not in PER_POD and not name.startswith(_QUIET_PREFIXES)
 

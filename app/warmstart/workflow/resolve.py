@@ -26,12 +26,11 @@ LOG = logging.getLogger("warmstart.workflow")
 
 _MOST_SPEC_BYTES = 16 << 20
 _TAG_VERSION = re.compile(r":v?(\d+\.\d+\.\d+)(?:$|[-.+@\w])")
-_IMAGE_PREFIXES = (
-    *("VLLM_", "TORCH", "PYTORCH_", "TRITON_", "INDUCTOR_", "CUDA_", "NVIDIA_", "NCCL_", "FLASHINFER_", "DG_", "TILELANG_"),
-    *("CUTE_DSL_", "RAY_EXPERIMENTAL_NOSET_", "HF_", "HUGGINGFACE_", "TRANSFORMERS_", "XDG_"),
-)
-# Not HOME: the image of this project sets its own, and the user may be another.
-_IMAGE_NAMES = frozenset({"LD_LIBRARY_PATH", "NVCC_THREADS", "CMAKE_BUILD_TYPE", "VERBOSE"})
+# What of this process's environment is its own, not the image's: settings and credentials of the store, what Kubernetes and
+# a shell put there, and HOME: the image of this project sets its own, and the user may be another.
+_OWN_PREFIXES = ("WARMSTART_", "KUBERNETES_", "AWS_", "GOOGLE_", "AZURE_")
+_OWN_NAMES = frozenset({"HOME", "HOSTNAME", "PWD", "OLDPWD", "SHLVL", "USER", "LOGNAME", "TERM", "TMPDIR", "PYTHONPATH", "_"})
+_SERVICE = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT\w*|PORT(_\d+_\w+)?)")
 _MARK = re.compile(r"\$\([^)]+\)")
 _TRUE = frozenset({"1", "true", "yes", "on"})
 
@@ -260,9 +259,14 @@ def without_instance(env: Mapping[str, str], settings: Settings) -> dict[str, st
 def image_environment() -> dict[str, str]:
     """Return what the server's image sets, as this process, which runs in the same image, sees it in its own variables.
 
-    Only names that matter to vLLM: this process has variables of its own, credentials of the store among them.
+    All of it, but for what is this process's own: any variable may reach vLLM's key. (torch reads CXX into it, for one, and an
+    image that sets CXX would never have hit when only variables with telling names were handed on.)
     """
-    return {name: value for name, value in os.environ.items() if name.startswith(_IMAGE_PREFIXES) or name in _IMAGE_NAMES}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(_OWN_PREFIXES) and name not in _OWN_NAMES and not _SERVICE.fullmatch(name)
+    }
 
 
 def _fields(request: ServeRequest) -> dict[str, str]:

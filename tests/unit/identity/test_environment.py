@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 from pathlib import Path
 
 from warmstart.identity import hazards, relevant
@@ -53,6 +54,16 @@ def test_every_variable_in_vllms_own_key_counts_here_unless_it_is_per_pod() -> N
 def test_no_entry_of_the_table_of_others_is_dead() -> None:
     _, known, _ = _vllm()
     assert known >= _ALSO
+
+
+def test_every_variable_that_torchs_settings_read_counts_or_is_ignored_for_a_reason() -> None:
+    """Inductor's and functorch's settings are factors of vLLM's key, and some of them are read from variables."""
+    (torch,) = (Path(folder) for folder in importlib.util.find_spec("torch").submodule_search_locations)  # type: ignore[union-attr]
+    sources = "".join((torch / part / "config.py").read_text() for part in ("_inductor", "_functorch"))
+    read = set(re.findall(r"""(?:environ\.get\(|getenv\(|environ\[|env_name_\w+=\[?)\s*"([A-Z][A-Z0-9_]+)\"""", sources))
+    assert len(read) > 100
+    # Read in one company's own builds alone (is_fbcode).
+    assert {name for name in read if not counts(name) and name not in IGNORED} <= {"MAST_HPC_JOB_NAME", "ROLE_RANK"}
 
 
 def test_each_reason_is_said() -> None:

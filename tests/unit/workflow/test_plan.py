@@ -111,3 +111,14 @@ def test_neither_plan_nor_run_on_a_hit_imports_anything_heavy(place: Place) -> N
         )
         assert done.returncode == 0, done.stderr
         assert outcome in done.stdout
+
+
+def test_a_compiler_that_the_image_names_is_in_the_key_and_this_containers_own_variables_are_not(place: Place) -> None:
+    """Torch reads CXX into vLLM's key; credentials of the store and service addresses are this container's own."""
+
+    def key(**env: str) -> str:
+        (plan,) = place.call("plan", **env).document
+        return str(plan["request_key"])
+
+    assert key(CXX="/opt/gcc/bin/g++") != key()
+    assert key(AWS_REGION="eu-central-1", KUBERNETES_SERVICE_HOST="10.0.0.1", OTHER_SERVICE_PORT="80") == key()
