@@ -11,7 +11,7 @@ from pathlib import Path
 
 from warmstart.archive.disk import disk_errors, make_durable, make_folders, sync_folder
 from warmstart.archive.manifest import BOUNDS, Bounds, Layer, Manifest
-from warmstart.archive.marker import FORMAT, Marker, read_marker, write_marker
+from warmstart.archive.marker import FORMAT, Marker, place_marker, read_marker, write_marker
 from warmstart.archive.names import Taken
 from warmstart.archive.staging import staging
 from warmstart.archive.unpack import unpack
@@ -74,10 +74,6 @@ def install(
         with staging(root) as tree:
             files = _unpack_all(wanted, fetch, tree, bounds, parallel)
             make_durable(root, (tree / path for path, _ in files))
-            placing = _Placing()
-            placing.folder(tree, root)
-            for folder in placing.touched:
-                sync_folder(folder)
             done = Marker(
                 format=FORMAT,
                 key=manifest.key,
@@ -87,7 +83,13 @@ def install(
                 aot_keys=manifest.compiled.aot_keys,
                 files=files,
             )
-            write_marker(root, done, tree.parent / "marker")
+            # Written before anything is placed: a disk that is full by now shows nothing of the entry, not all but the marker.
+            write_marker(done, tree.parent / "marker")
+            placing = _Placing()
+            placing.folder(tree, root)
+            for folder in placing.touched:
+                sync_folder(folder)
+            place_marker(root, manifest.key, tree.parent / "marker")
     return Installed(
         key=manifest.key,
         root=root,

@@ -42,13 +42,17 @@ def read_marker(root: Path, key: str) -> Marker | None:
     return marker
 
 
-def write_marker(root: Path, marker: Marker, temporary: Path) -> None:
-    """Write or replace the marker by way of the file `temporary` on the same disk: whole or not at all."""
-    folder = root / RESERVED
+def write_marker(marker: Marker, temporary: Path) -> None:
+    """Write the marker to the file `temporary`, on the cache root's disk, and get it to that disk."""
     with temporary.open("wb") as file:
         file.write(msgspec.json.encode(marker))
         file.flush()
         os.fsync(file.fileno())
         os.fchmod(file.fileno(), FILE_MODE)
-    temporary.replace(folder / f"{marker.key}.json")
+
+
+def place_marker(root: Path, key: str, temporary: Path) -> None:
+    """Put a written marker into its place: whole or not at all."""
+    folder = root / RESERVED
+    temporary.replace(folder / f"{key}.json")
     sync_folder(folder)
