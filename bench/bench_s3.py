@@ -3,8 +3,9 @@
 All bring the same cache to an empty folder: warmstart reads the pod spec, computes the key, looks it up, checks every digest,
 unpacks, makes the files durable and renames them into place; `rclone copy` and `s5cmd cp` copy all files of the cache, since
 they do not know which of them a server reads; a second figure is for those files alone. In turn, medians of --rounds.
-Then an entry of --large bytes: fetched, verified and installed, beside a bare parallel ranged download of the same blobs by the
-same client. Then what each part of a hit takes. The S3 server is SeaweedFS on loopback.
+The second table is the same with --latency before each answer, by a proxy: S3 is not on loopback. Then what each part of a hit
+takes, and an entry of --large bytes: fetched, verified and installed, beside a bare parallel ranged download of the same blobs
+by the same client. The S3 server is SeaweedFS on loopback.
 
 With --cache FOLDER a cache of your own is measured; without, one of the size and shape of Qwen3-0.6B's is made up.
 """
@@ -12,6 +13,7 @@ With --cache FOLDER a cache of your own is measured; without, one of the size an
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import hashlib
 import json
 import os
@@ -32,6 +34,7 @@ sys.path[:0] = [str(HERE / "app"), str(HERE), str(HERE / "bench")]
 import yaml  # noqa: E402
 from bench_hit import EXAMPLE, command, made_up  # noqa: E402
 from tests import servers  # noqa: E402
+from tests.faults.proxy import Fault, proxied  # noqa: E402
 from tests.store.cache import KEY, facts  # noqa: E402
 
 from warmstart.archive import install, pack, parse_manifest  # noqa: E402
@@ -50,6 +53,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--large-rounds", type=int, default=3)
     parser.add_argument("--large", type=int, default=1_000_000_000, help="bytes of the large entry's blobs; 0 leaves it out")
+    parser.add_argument("--latency", type=float, default=0.02, help="seconds to the first byte of each answer, second table")
     parser.add_argument("--cache", type=Path, help="a cache root that a pass or a server filled")
     parser.add_argument("--spec", type=Path, default=EXAMPLE / "deployment.yaml")
     parser.add_argument("--model-files", type=Path, default=EXAMPLE / "model")
@@ -64,12 +68,18 @@ def main() -> int:
             made_up(raw)
         hits = measure_hits(place, raw, server, environment(place, args), args.rounds)
         show(f"A hit, exec to exit, medians of {args.rounds}", hits)
+        with proxied(server.endpoint) as proxy, proxy.faulty(lambda _: Fault(delay=args.latency)):
+            far = dataclasses.replace(server, endpoint=proxy.endpoint)
+            late = measure_copies(place, far, environment(place, args) | far.environment(), args.rounds)
+        name = f"from a server {1000 * args.latency:.0f} ms away"
+        show(f"The same {name}, medians of {args.rounds}", late)
+        late = {f"{what} ({name})": seconds for what, seconds in late.items()}
         parts = measure_parts(place, server, args.rounds)
         show(f"What each part of a hit from S3 takes, medians of {args.rounds}", parts)
         large = measure_large(place, server, args.large, args.large_rounds) if args.large else {}
         if large:
             show(f"An entry of {args.large / 1e9:.2f} GB, medians of {args.large_rounds}", large)
-    medians = {name: round(statistics.median(seconds), 4) for name, seconds in (hits | parts | large).items()}
+    medians = {name: round(statistics.median(seconds), 4) for name, seconds in (hits | late | parts | large).items()}
     return summarise(medians)
 
 
@@ -88,7 +98,7 @@ def environment(place: Path, args: argparse.Namespace) -> dict[str, str]:
 
 def measure_hits(place: Path, raw: Path, server: servers.S3Server, env: dict[str, str], rounds: int) -> Measured:
     """Return the seconds of a hit and of its rivals; the first round warms up and is left out."""
-    s3, folder, target = f"s3://{server.bucket}/store", str(place / "store"), place / "target"
+    s3, folder = f"s3://{server.bucket}/store", str(place / "store")
     for store in (s3, folder):
         push = {**env, "WARMSTART_STORE": store, "WARMSTART_CACHE_ROOT": str(raw)}
         entry = json.loads(subprocess.run([*command(), "push"], env=push, check=True, capture_output=True).stdout)
@@ -96,18 +106,27 @@ def measure_hits(place: Path, raw: Path, server: servers.S3Server, env: dict[str
     pull = {**env, "WARMSTART_STORE": folder, "WARMSTART_CACHE_ROOT": str(kept)}
     subprocess.run([*command(), "run"], env=pull, check=True, capture_output=True)
     shutil.rmtree(kept / ".warmstart")
-    ways = {
-        "warmstart run, hit from S3": ([*command(), "run"], s3),
-        "warmstart run, hit from a folder": ([*command(), "run"], folder),
-    }
     for tool, copy in rivals(server).items():
-        for what, source in (("the raw folder", raw), ("what is read of it", kept)):
-            name = f"{server.bucket}/{tool}-{source.name}"
-            subprocess.run(copy(str(source), name, up=True), env=rclone(env, server), check=True, capture_output=True)
-            ways[f"{tool} copy of {what} from S3"] = (copy(name, str(target), up=False), s3)
+        for source in (raw, kept):
+            up = copy(str(source), f"{server.bucket}/{tool}-{source.name}", up=True)
+            subprocess.run(up, env=rclone(env, server), check=True, capture_output=True)
     print(f"raw {_size(raw)[0] / 1e6:.1f} MB in {_size(raw)[1]} files, read of it {_size(kept)[0] / 1e6:.1f} MB in", end=" ")
     print(f"{_size(kept)[1]} files, stored {entry['stored_bytes'] / 1e6:.2f} MB;", end=" ")
     print(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}, load average {os.getloadavg()[0]:.1f}")
+    return measure_copies(place, server, env, rounds)
+
+
+def measure_copies(place: Path, server: servers.S3Server, env: dict[str, str], rounds: int) -> Measured:
+    """Return the seconds of each way to bring the cache that lies in the stores."""
+    s3, target = f"s3://{server.bucket}/store", place / "target"
+    ways = {
+        "warmstart run, hit from S3": ([*command(), "run"], s3),
+        "warmstart run, hit from a folder": ([*command(), "run"], str(place / "store")),
+    }
+    for tool, copy in rivals(server).items():
+        for what, source in (("the raw folder", "raw"), ("what is read of it", "read")):
+            name = f"{server.bucket}/{tool}-{source}"
+            ways[f"{tool} copy of {what} from S3"] = (copy(name, str(target), up=False), s3)
     seconds: Measured = {}
     for number in range(rounds + 1):
         for name, (argv, store) in ways.items():
@@ -295,7 +314,8 @@ def summarise(medians: dict[str, float]) -> int:
     print(f"\nhit from S3 {hit:.3f} s (goal 1.0), from a folder {medians['warmstart run, hit from a folder']:.3f} s (goal 0.3)")
     for name, seconds in medians.items():
         if " copy of the raw folder" in name:
-            print(f"{name}: {seconds:.3f} s, {seconds / hit:.1f} times a hit (goal 5)")
+            own = medians["warmstart run, hit from S3" + name.partition("from S3")[2]]
+            print(f"{name}: {seconds:.3f} s, {seconds / own:.1f} times a hit (goal 5)")
     if installed := medians.get("warmstart, look up and install"):
         for name in ("bare ranged download, into memory", "bare ranged download, into files"):
             print(f"1 GB entry: {100 * medians[name] / installed:.0f} % of the {name} (goal 80)")
