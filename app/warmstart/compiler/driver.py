@@ -25,10 +25,10 @@ from typing import Any
 from warmstart import errors
 from warmstart.compiler import hub, lines, stub
 from warmstart.compiler.report import CompileReport, CompileRequest, RankReport
-from warmstart.errors import CompileError, ModelFilesError, NoSpaceError, TemporaryError, UsageError
+from warmstart.compiler.room import jobs_for
+from warmstart.errors import CompileError, NoSpaceError, TemporaryError, UsageError
 
 OnEvent = Callable[[Mapping[str, Any]], None]
-_MEMORY_PER_RANK = 2 << 30  # a rank peaks at 1.0-1.4 GiB (docs/benchmarks.md)
 _WHOLE_NODE = 8
 _GRACE_SECONDS = 5.0
 _POLL_SECONDS = 0.2
@@ -60,13 +60,6 @@ def _absolute(request: CompileRequest) -> CompileRequest:
     """Return the request with absolute paths: the pass's processes work in another folder."""
     given = {name: getattr(request, name) for name in ("cache_root", "model_files", "stub", "work")}
     return dataclasses.replace(request, **{name: path.absolute() for name, path in given.items() if path is not None})
-
-
-def jobs_for(ranks_at_most: int = 0) -> int:
-    """Return how many ranks to compile at once: one for each core this process may use, as far as free memory goes."""
-    cores = len(os.sched_getaffinity(0))
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(1, min(cores, free // _MEMORY_PER_RANK, ranks_at_most or cores))
 
 
 @dataclasses.dataclass
@@ -282,6 +275,3 @@ def _rank_report(report: Mapping[str, Any]) -> RankReport:
         reads=report["reads"],
         factors=report["factors"],
     )
-
-
-__all__ = ["ModelFilesError", "jobs_for", "run_pass"]
