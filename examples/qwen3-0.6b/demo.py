@@ -1,7 +1,7 @@
 """The main job on real input, without a GPU: plan, compile for an H200, publish to a folder, install twice.
 
-`make demo` runs it. The pod spec and the model's configuration lie beside this file; everything that it writes goes below `.demo/`,
-which is emptied first. It ends with a summary and, as the last line, one JSON document.
+`make demo` runs it. The pod spec and the model's configuration lie beside this file; everything that it writes goes below
+`.demo/`, which is emptied first. It ends with a summary and, as the last line, one JSON document.
 """
 
 from __future__ import annotations
@@ -67,13 +67,15 @@ def main() -> int:
         "compile_seconds": made["compile_seconds"],
         "hit_seconds": round(hit_seconds, 3),
     }
+    raw, stored = summary["raw_bytes"], summary["stored_bytes"]
+    counts = f"{summary['modules']} module, {summary['graphs']} graphs, {summary['ranks']} rank"
     print(
         f"""
 {summary["gpu"]}, vLLM {summary["vllm"]}, no GPU in this machine
-  compiled    {summary["modules"]} module, {summary["graphs"]} graphs, {summary["ranks"]} rank in {made["compile_seconds"]:.1f} s
-  stored      {summary["stored_bytes"]:,} of {summary["raw_bytes"]:,} bytes (1/{summary["raw_bytes"] / summary["stored_bytes"]:.0f})
+  compiled    {counts} in {made["compile_seconds"]:.1f} s
+  stored      {stored:,} of {raw:,} bytes (1/{raw / stored:.0f})
   installed   into an empty cache root in {hit_seconds:.2f} s from exec to exit; once more in {again_seconds:.2f} s
-  the server  looks under torch_aot_compile/{summary["aot_keys"][0][:16]}…, and finds it at {DEMO.name}/pod-b
+  the server  looks under torch_aot_compile/{summary["aot_keys"][0][:16]}…, and finds it in {DEMO.name}/pod-b
 """
     )
     print(json.dumps(summary))
