@@ -44,7 +44,7 @@ def engine() -> Iterator[Engine]:
 @pytest.fixture(scope="session")
 def images(engine: Engine) -> Images:
     """Build both targets of the Dockerfile."""
-    _python_base(engine)
+    python_base(engine)
     _vllm_base(engine)
     compiler, store = "localhost/warmstart-test/warmstart:test", "localhost/warmstart-test/warmstart-store:test"
     arguments = {"VLLM_IMAGE": _VLLM, "PYTHON_IMAGE": PYTHON_BASE, "REVISION": "0123abc"}
@@ -53,7 +53,7 @@ def images(engine: Engine) -> Images:
     return Images(engine, compiler, store, log, _VLLM)
 
 
-def _python_base(engine: Engine) -> None:
+def python_base(engine: Engine) -> None:
     """Make Debian's Python an image, from the machine's own package sources."""
     if engine.has(PYTHON_BASE):
         return

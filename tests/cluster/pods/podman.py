@@ -42,12 +42,18 @@ class Podman(Engine):
 
     def build_pod_image(self) -> str:
         """Make an image whose Python, vLLM and warmstart are this machine's own, mounted at the paths where they are here."""
-        images._python_base(self)
+        images.python_base(self)
         context = CACHE / "pod-context"
         shutil.rmtree(context, ignore_errors=True)
         context.mkdir()
         # The mounted interpreter may lie below /root, which a user in a pod must be able to pass through.
-        lines = [f"FROM {images._BASE}", "RUN chmod 755 /root", f'ENTRYPOINT ["{_program()}"]', "USER 65532:0", "ENV HOME=/tmp"]
+        lines = [
+            f"FROM {images.PYTHON_BASE}",
+            "RUN chmod 755 /root",
+            f'ENTRYPOINT ["{_program()}"]',
+            "USER 65532:0",
+            "ENV HOME=/tmp",
+        ]
         (context / "Containerfile").write_text("\n".join(lines) + "\n")
         self.build(context / "Containerfile", IMAGE, context=context)
         return IMAGE
