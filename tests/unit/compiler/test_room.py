@@ -25,7 +25,16 @@ def test_without_limits_every_core_gets_a_rank_as_far_as_memory_goes(tmp_path: P
 @pytest.mark.parametrize(("used", "expected"), [(0, min(CORES, 2)), (MEMORY_PER_RANK, 1), (3 * MEMORY_PER_RANK, 1)])
 def test_a_memory_limit_bounds_the_ranks_by_what_is_left_of_it(tmp_path: Path, used: int, expected: int) -> None:
     limits = _limits(tmp_path, memory_max=f"{2 * MEMORY_PER_RANK}\n", memory_current=f"{used}\n")
-    assert jobs_for(limits) == expected
+    (tmp_path / "meminfo").write_text(f"MemFree: 1 kB\nMemAvailable: {64 << 20} kB\n")
+    assert jobs_for(limits, tmp_path / "meminfo") == expected
+
+
+def test_what_the_machine_can_free_counts_not_what_is_free(tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemFree: 1 kB\nMemAvailable: 67108864 kB\n")
+    assert jobs_for(tmp_path, meminfo) == CORES
+    meminfo.write_text("MemFree: 1 kB\nMemAvailable: 1024 kB\n")
+    assert jobs_for(tmp_path, meminfo) == 1
 
 
 def test_a_cpu_quota_bounds_the_ranks_and_less_than_one_core_is_one_rank(tmp_path: Path) -> None:

@@ -1,0 +1,71 @@
+"""A version that the seams were not made for is refused by name; a seam that finds its place gone says which one it is."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import types
+
+import pytest
+
+from warmstart.compiler import lines
+from warmstart.compiler.seams.base import Bench
+from warmstart.errors import SeamError, UnsupportedError
+from warmstart.gpus import load_catalog
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench(gpu=load_catalog().get("h200"), visible=1, versions="vLLM 0.33.0, torch 2.14.0")
+
+
+@pytest.mark.parametrize(("vllm", "torch"), [("0.34.0", "2.14.0"), ("0.33.1", "2.15.0"), ("0.3.3", "2.14.0")])
+def test_another_version_is_refused_by_name_with_what_is_supported(
+    monkeypatch: pytest.MonkeyPatch, vllm: str, torch: str
+) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", {"vllm": vllm, "torch": torch}.__getitem__)
+    with pytest.raises(
+        UnsupportedError, match=rf"vLLM {vllm} with torch {torch} is not supported; supported: 0\.33\.x with torch 2\.14"
+    ):
+        lines.installed()
+
+
+def test_a_place_without_vllm_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    with pytest.raises(UnsupportedError, match="vllm is not installed here"):
+        lines.installed()
+
+
+def test_a_seam_whose_attribute_is_gone_names_itself_the_version_and_the_attribute(bench: Bench) -> None:
+    with (
+        pytest.raises(SeamError, match=r"seam some\.seam does not fit vLLM 0\.33\.0, torch 2\.14\.0: .* has no gone"),
+        bench.named("some.seam"),
+    ):
+        bench.replace(types.SimpleNamespace(), "gone", 1)
+
+
+def test_a_seam_whose_module_is_gone_names_itself(bench: Bench) -> None:
+    with pytest.raises(SeamError, match=r"seam other does not fit .*: cannot import no_such_module"), bench.named("other"):
+        bench.replace("no_such_module.inside", "name", 1)
+
+
+def test_everything_replaced_is_put_back_in_reverse(bench: Bench) -> None:
+    class Owner:
+        name = "first"
+
+        @staticmethod
+        def static() -> str:
+            return "own"
+
+    class Heir(Owner):
+        pass
+
+    bench.replace(Owner, "name", "second")
+    bench.replace(Owner, "name", "third")
+    bench.replace(Heir, "static", staticmethod(lambda: "replaced"))
+    assert (Owner.name, Heir.static(), Owner.static()) == ("third", "replaced", "own")
+    bench.remove()
+    assert (Owner.name, Heir.static()) == ("first", "own")
+    assert "static" not in vars(Heir)
