@@ -198,7 +198,20 @@ def start(request: CompileRequest, stop: Stop) -> CompileReport:
 
 
 def on_event(event: Mapping[str, Any]) -> None:
-    """Log what the pass tells."""
-    LOG.info(
-        "compile: %s", " ".join(f"{name}={shorten(value, 80)}" for name, value in event.items()), extra={"event": dict(event)}
-    )
+    """Log what the pass tells: each phase with its seconds, how many ranks there are, what each one compiled."""
+    LOG.info("compile: %s", _told(event), extra={"event": dict(event)})
+
+
+def _told(event: Mapping[str, Any]) -> str:
+    rank = "" if event.get("rank") is None else f"rank {event['rank']}: "
+    match event.get("event"):
+        case "phase":
+            took = f", {event['seconds']:.1f} s ({event['elapsed']:.1f} s so far)" if "elapsed" in event else ""
+            return f"{rank}{event['name']}{took}"
+        case "world":
+            return f"{event['ranks']} rank(s) to compile"
+        case "report":
+            modules = event["modules"]
+            return f"{rank}done: {len(modules)} module(s), {sum(module['entries'] for module in modules)} graphs"
+        case _:
+            return rank + " ".join(f"{name}={shorten(value, 80)}" for name, value in event.items() if name != "rank")
