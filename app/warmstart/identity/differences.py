@@ -76,7 +76,8 @@ def _one_sided(path: str, name: str, left: Any, right: Any, kinds: tuple[str, st
     """Whether a factor that one side lacks is a difference, between documents that do not hold the same parts.
 
     A document of vLLM's lists every variable with its default, ours those that are set; so one that only vLLM's has says
-    nothing unless it changes from pod to pod, and one that only ours has was not set for the server.
+    nothing unless it changes from pod to pod, and one that only ours has was not set for the server. What torch alone reads
+    (CXX, TORCHINDUCTOR_…) is not in vLLM's document at all.
     """
     if path == "arguments":
         return True
@@ -84,7 +85,9 @@ def _one_sided(path: str, name: str, left: Any, right: Any, kinds: tuple[str, st
         return False
     ours = kinds[0] == "request" if right is _MISSING else kinds[1] == "request"
     value = left if right is _MISSING else right
-    return ours or (name in environment.PER_POD and value is not None)
+    if ours:
+        return environment.listed_by_vllm(name)
+    return name in environment.PER_POD and value is not None
 
 
 def _equal(a: Any, b: Any) -> bool:

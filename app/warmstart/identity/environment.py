@@ -180,6 +180,11 @@ def counts(name: str) -> bool:
     return name.startswith(_PREFIXES) and name not in IGNORED and name not in PER_POD and not name.startswith(_QUIET_PREFIXES)
 
 
+def listed_by_vllm(name: str) -> bool:
+    """Return whether vLLM lists a variable among its own factors, with its default where it is not set."""
+    return name in _ALSO or name.startswith(("VLLM_", "RAY_EXPERIMENTAL_NOSET_"))
+
+
 def relevant(env: Mapping[str, str]) -> dict[str, str]:
     """Return the part of an environment that belongs in the key. An IP address decides no code, and is other in every pod."""
     return {name: env[name] for name in sorted(env) if counts(name) and not _is_address(env[name])}

@@ -7,7 +7,7 @@ import importlib.util
 import re
 from pathlib import Path
 
-from warmstart.identity import hazards, relevant
+from warmstart.identity import explain, hazards, relevant
 from warmstart.identity.environment import _ALSO, IGNORED, PER_POD, STRICTER, counts
 
 _OURS = ("TORCH", "TRITON")
@@ -83,3 +83,10 @@ def test_a_variable_that_spoils_vllms_key_is_warned_of() -> None:
 def test_a_variable_from_a_field_of_the_pod_is_warned_of_when_it_counts() -> None:
     (warning,) = hazards({}, {"VLLM_SOMETHING": "the pod's status.podIP", "MY_IP": "the pod's status.podIP"})
     assert "VLLM_SOMETHING comes from the pod's status.podIP" in warning
+
+
+def test_what_only_torch_reads_is_no_difference_from_a_servers_own_list_of_variables() -> None:
+    """vLLM's document lists its own variables with their defaults, and none of torch's."""
+    ours = {"format": 1, "environment": {"CXX": "/opt/gcc/bin/g++", "CI": "true", "VLLM_USE_V2_MODEL_RUNNER": "0"}}
+    theirs = {"environment": {"VLLM_LOGGING_LEVEL": "INFO"}}
+    assert [one.factor for one in explain(ours, theirs)] == ["environment.VLLM_USE_V2_MODEL_RUNNER"]
