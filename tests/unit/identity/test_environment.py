@@ -86,7 +86,7 @@ def test_a_variable_from_a_field_of_the_pod_is_warned_of_when_it_counts() -> Non
 
 
 def test_what_only_torch_reads_is_no_difference_from_a_servers_own_list_of_variables() -> None:
-    """vLLM's document lists its own variables with their defaults, and none of torch's."""
+    """The document of a server lists vLLM's variables with their defaults, and none of torch's."""
     ours = {"format": 1, "environment": {"CXX": "/opt/gcc/bin/g++", "CI": "true", "VLLM_USE_V2_MODEL_RUNNER": "0"}}
     theirs = {"environment": {"VLLM_LOGGING_LEVEL": "INFO"}}
     assert [one.factor for one in explain(ours, theirs)] == ["environment.VLLM_USE_V2_MODEL_RUNNER"]
