@@ -66,6 +66,9 @@ chart: setup chart-tools ## Generate the chart's schema and README from its valu
 bench: setup servers ## Benchmarks, each beside the real alternative in the same run
 	for script in bench/bench_*.py; do $(BIN)/python $$script || exit 1; done
 
+bench-gpu: setup ## Starts and service on an NVIDIA GPU, beside stock vLLM's own cache
+	$(BIN)/python bench/gpu_start.py
+
 lock: ## Resolve requirements/*.in into their lock files
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -o requirements/lock.txt requirements/runtime.in
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -o requirements/servers.txt requirements/servers.in
@@ -75,4 +78,4 @@ lock: ## Resolve requirements/*.in into their lock files
 clean: ## Remove what make created
 	rm -rf $(VENV) .venv-servers .venv-chart .bench .demo dist build
 
-.PHONY: help setup servers chart-tools demo test test-cluster test-gpu lint image chart bench lock clean
+.PHONY: help setup servers chart-tools demo test test-cluster test-gpu lint image chart bench bench-gpu lock clean

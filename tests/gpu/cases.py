@@ -11,25 +11,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.compile.models import EXAMPLE, narrow
+from tests.gpu import models
 
-# Weights are random numbers and there is no tokenizer, so that a config.json is a whole model. A small share of the memory will
-# do: nothing is asked of the servers.
-COMMON = (
-    *("--max-model-len", "4096", "--load-format", "dummy", "--skip-tokenizer-init"),
-    *("--gpu-memory-utilization", "0.4"),
-)
-# Without the network; and FlashInfer's sampler, which is not part of torch.compile, would be built at the first start.
+# Weights are random numbers of a fixed seed. A KV cache of fixed size lets many servers share a GPU.
+COMMON = ("--max-model-len", "4096", "--load-format", "dummy", "--kv-cache-memory-bytes", str(2 << 30))
+# Without the network; FlashInfer's sampler, which is not part of torch.compile, would be built at the first start.
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_USE_FLASHINFER_SAMPLER": "0"}
-
-_NOT_LLAMA = ("use_sliding_window", "sliding_window", "max_window_layers")
+# Workspaces of the fused all-reduce that need no NVLink multicast: it is shared with every other program on the host.
+NO_MULTICAST = (("VLLM_FLASHINFER_ALLREDUCE_BACKEND", "trtllm"), ("VLLM_ALLREDUCE_USE_SYMM_MEM", "0"))
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
     """One server. `model` writes its configuration into a folder and returns the folder that `vllm serve` is given.
 
-    `{folder}` in `args` stands for that folder's parent, where further models lie.
+    `{folder}` in `args` stands for that folder's parent, where further models lie. `fused` are words that the generated code
+    of every rank must hold.
     """
 
     name: str
@@ -37,21 +34,24 @@ class Case:
     args: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     modules: int = 1
+    gpus: int = 1
+    fused: tuple[str, ...] = ()
 
     def server(self, folder: Path) -> Server:
         """Write the model below `folder` and return the server."""
         model = self.model(folder / "model")
         args = tuple(word.replace("{folder}", str(folder)) for word in self.args)
-        return Server(str(model), (*COMMON, *args), {**ENVIRONMENT, **dict(self.env)})
+        return Server(str(model), (*COMMON, *args), {**ENVIRONMENT, **dict(self.env)}, self.gpus)
 
 
 @dataclasses.dataclass(frozen=True)
 class Server:
-    """What `vllm serve MODEL ARGS` is given, and the variables that are set for it."""
+    """What `vllm serve MODEL ARGS` is given, the variables that are set for it, and how many GPUs it takes."""
 
     model: str
     args: tuple[str, ...]
     env: dict[str, str]
+    gpus: int = 1
 
     def pod(self) -> dict[str, Any]:
         """Return a pod that runs it, as `warmstart` is handed one."""
@@ -61,64 +61,49 @@ class Server:
             "command": ["vllm", "serve", self.model],
             "args": list(self.args),
             "env": [{"name": name, "value": value} for name, value in self.env.items()],
-            "resources": {"limits": {"nvidia.com/gpu": 1}},
+            "resources": {"limits": {"nvidia.com/gpu": self.gpus}},
         }
         return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "proof"}, "spec": {"containers": [container]}}
 
 
-def published(_folder: Path) -> Path:
-    """Return the published configuration of Qwen3-0.6B."""
-    return EXAMPLE
-
-
-def moe(folder: Path) -> Path:
-    """Write a Qwen3 mixture of eight narrow experts."""
-    return narrow(
-        folder,
-        architectures=["Qwen3MoeForCausalLM"],
-        model_type="qwen3_moe",
-        num_experts=8,
-        num_experts_per_tok=2,
-        moe_intermediate_size=256,
-        decoder_sparse_step=1,
-        norm_topk_prob=True,
-        mlp_only_layers=[],
-        output_router_logits=False,
-        router_aux_loss_coef=0.001,
-    )
-
-
-def fp8_block(folder: Path) -> Path:
-    """Write a model whose checkpoint is FP8 with scales for blocks of 128 by 128."""
-    scheme = {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3", "weight_block_size": [128, 128]}
-    return narrow(folder, quantization_config=scheme)
-
-
-def with_draft(folder: Path) -> Path:
-    """Write a target, and an EAGLE draft model beside it."""
-    draft = narrow(
-        folder.parent / "draft",
-        architectures=["LlamaForCausalLMEagle"],
-        model_type="llama",
-        num_hidden_layers=1,
-        head_dim=64,
-    )
-    config = json.loads((draft / "config.json").read_text())
-    kept = {name: value for name, value in config.items() if name not in _NOT_LLAMA}
-    (draft / "config.json").write_text(json.dumps(kept, indent=1))
-    return narrow(folder)
+def _compilation(**settings: Any) -> tuple[str, ...]:
+    return ("--compilation-config", json.dumps(settings))
 
 
 _EAGLE = json.dumps({"method": "eagle", "model": "FOLDER/draft", "num_speculative_tokens": 3}).replace("FOLDER", "{folder}")
+_NGRAM = json.dumps({"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4})
+_FUSED = ("flashinfer_trtllm_fused_allreduce_norm",)
 
 CASES = (
-    Case("dense", published),
-    Case("moe", moe),
-    Case("fp8-online", narrow, ("--quantization", "fp8")),
-    Case("fp8-block", fp8_block),
-    Case("lora", narrow, ("--enable-lora", "--max-lora-rank", "16")),
-    Case("eagle", with_draft, ("--speculative-config", _EAGLE), modules=2),
-    Case("v1-runner", narrow, env=(("VLLM_USE_V2_MODEL_RUNNER", "0"),)),
-    Case("o1", narrow, ("-O1",)),
-    Case("ranges", narrow, ("--compilation-config", '{"compile_ranges_endpoints":[512]}')),
+    Case("dense", models.published),
+    Case("llama-8b", models.llama_8b),
+    Case("gemma3", models.gemma3),
+    Case("qwen3-30b-a3b", models.qwen3_30b_a3b),
+    Case("mixtral", models.mixtral),
+    Case("gpt-oss-mxfp4", models.gpt_oss),
+    Case("deepseek-mla", models.deepseek_v2_lite),
+    Case("qwen3-next-gdn", models.qwen3_next),
+    Case("fp8-online", models.narrow(), ("--quantization", "fp8")),
+    Case("fp8-block", models.narrow(quantization_config=models.FP8_BLOCK)),
+    Case("fp8-static", models.narrow(quantization_config=models.FP8_STATIC)),
+    Case("fp8-block-moe", models.moe(quantization_config=models.FP8_BLOCK)),
+    Case("fp8-kv-cache", models.narrow(), ("--kv-cache-dtype", "fp8")),
+    Case("compressed-fp8", models.narrow(quantization_config=models.W8A8_FP8)),
+    Case("compressed-w4a16", models.narrow(quantization_config=models.W4A16)),
+    Case("lora", models.narrow(), ("--enable-lora", "--max-lora-rank", "16")),
+    Case("eagle", models.with_draft, ("--speculative-config", _EAGLE), modules=2),
+    Case("ngram", models.narrow(), ("--speculative-config", _NGRAM)),
+    Case("v1-runner", models.narrow(), env=(("VLLM_USE_V2_MODEL_RUNNER", "0"),)),
+    Case("o1", models.narrow(), ("-O1",)),
+    Case("o3", models.narrow(), ("-O3",)),
+    Case("ranges", models.narrow(), _compilation(compile_ranges_endpoints=[512])),
+    Case("sizes", models.narrow(), _compilation(compile_sizes=[1, 8])),
+    Case("long", models.narrow(), ("--max-model-len", "32768")),
+    Case("batches", models.narrow(), ("--max-num-batched-tokens", "2048", "--max-num-seqs", "64")),
+    Case("float16", models.narrow(), ("--dtype", "float16")),
+    Case("tp2", models.published, ("--tensor-parallel-size", "2"), NO_MULTICAST, gpus=2, fused=_FUSED),
+    Case(
+        "tp2-ep", models.moe(), ("--tensor-parallel-size", "2", "--enable-expert-parallel"), NO_MULTICAST, gpus=2, fused=_FUSED
+    ),
+    Case("pp2", models.narrow(), ("--pipeline-parallel-size", "2"), NO_MULTICAST, gpus=2),
 )

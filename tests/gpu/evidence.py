@@ -78,7 +78,11 @@ def without_comments(source: str) -> str:
     return "\n".join(line for line in lines if line and not line.lstrip().startswith("#"))
 
 
+def generated(root: Path) -> str:
+    """Return all code that Inductor generated below a cache root."""
+    return "\n".join(path.read_text() for path in sorted((root / AOT).glob("*/inductor_cache/**/*.py")))
+
+
 def kernels(root: Path) -> frozenset[str]:
     """Return the names of the kernels in the code that Inductor generated below a cache root."""
-    sources = (root / AOT).glob("*/inductor_cache/**/*.py")
-    return frozenset(name for path in sources for name in _KERNEL.findall(path.read_text()))
+    return frozenset(_KERNEL.findall(generated(root)))

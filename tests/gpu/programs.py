@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import http.client
 import json
 import os
 import signal
@@ -12,16 +14,23 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.gpu.cases import Server
 
 _HIDDEN = {"CUDA_VISIBLE_DEVICES": ""}
 _START_SECONDS = 1200.0
 _STOP_SECONDS = 120.0
+_ANSWER_SECONDS = 120.0
 _TAIL_LINES = 40
+_PROMPTS = tuple([17 * number % 1000 + 3 for number in range(start, start + length)] for start, length in ((1, 5), (50, 40)))
+_ANSWER_TOKENS = 24
+
+
+class ProgramError(AssertionError):
+    """A program did not do what these tests need; the message holds the end of its log."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,22 +41,29 @@ class Gpu:
     options: tuple[str, ...]
 
 
-def warmstart(*words: str, env: dict[str, str], hidden: bool = False) -> tuple[int, Any]:
-    """Run a warmstart command; return its exit code and its JSON result. `hidden` keeps the GPU from it."""
+def warmstart(*words: str, env: dict[str, str], log: Path | None = None, hidden: bool = False) -> tuple[int, Any]:
+    """Run a warmstart command; return its exit code and its JSON result. `hidden` keeps the GPU from it.
+
+    What it says on the way goes to `log`, or to where this process's messages go.
+    """
     environment = {**os.environ, **env, **(_HIDDEN if hidden else {})}
     command = [sys.executable, "-m", "warmstart", *words]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env=environment)
+    with contextlib.ExitStack() as stack:
+        stderr = stack.enter_context(log.open("ab")) if log else None
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, text=True, check=False, env=environment)
     try:
         return done.returncode, json.loads(done.stdout)
     except ValueError:
-        pytest.fail(f"`warmstart {' '.join(words)}` ended with {done.returncode} and no result: {done.stdout[-400:]!r}")
+        raise ProgramError(
+            f"`warmstart {' '.join(words)}` ended with {done.returncode}, no result: {done.stdout[-400:]!r}"
+        ) from None
 
 
 def describe(folder: Path) -> Gpu:
     """Ask which GPU is here, and write its entry to `folder`."""
     code, document = warmstart("gpus", "describe", env={})
     if code != 0:
-        pytest.fail(f"these tests need an NVIDIA GPU: {document['reason']}")
+        raise ProgramError(f"these tests need an NVIDIA GPU: {document['reason']}")
     ((name, entry),) = document["gpus"].items()
     if entry.get("replaces"):
         return Gpu(name, ("--gpu", name))
@@ -56,25 +72,63 @@ def describe(folder: Path) -> Gpu:
     return Gpu(name, ("--gpu", name, "--gpu-file", str(file)))
 
 
-def serve(server: Server, root: Path, log: Path) -> float:
-    """Start a stock server on a cache root, wait until it is healthy, and stop it; return the seconds that it took.
+def count() -> int:
+    """Return the number of GPUs in sight."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([name for name in visible.split(",") if name.strip()])
+    done = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, text=True, check=False)
+    return len([line for line in done.stdout.splitlines() if line.startswith("GPU ")])
 
-    Its log, both streams, goes to `log`.
+
+@dataclasses.dataclass(frozen=True)
+class Running:
+    """A healthy server: where it listens, and the seconds from its start to its first good answer to /health."""
+
+    port: int
+    model: str
+    ready_seconds: float
+
+    def answers(self) -> list[dict[str, Any]]:
+        """Ask a short and a longer prompt, greedily; return the tokens that came, each with its log probability."""
+        found = []
+        for prompt in _PROMPTS:
+            asked = {"model": self.model, "prompt": prompt, "max_tokens": _ANSWER_TOKENS, "temperature": 0, "logprobs": 1}
+            body = json.dumps({**asked, "ignore_eos": True}).encode()
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_ANSWER_SECONDS)
+            connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+            (choice,) = json.load(connection.getresponse())["choices"]
+            connection.close()
+            found.append({"tokens": choice["logprobs"]["tokens"], "logprobs": choice["logprobs"]["token_logprobs"]})
+        return found
+
+
+@contextlib.contextmanager
+def serving(server: Server, root: Path, log: Path, devices: Sequence[int] | None = None) -> Iterator[Running]:
+    """Start a stock server on a cache root, wait until it is healthy, and stop it in the end.
+
+    Its log, both streams, goes to `log`. `devices` are the GPUs that it sees; all of them where it is None.
+
+    Raises:
+        ProgramError: it ended, or was not healthy in time.
+
     """
     port = _free_port()
     command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", server.model, *server.args, "--port", str(port)]
     environment = {**os.environ, **server.env, "VLLM_CACHE_ROOT": str(root)}
+    if devices is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, devices))
     begin = time.monotonic()
     with log.open("wb") as file:
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
     try:
         while not _healthy(port):
             if process.poll() is not None:
-                pytest.fail(f"vllm serve ended with {process.returncode}:\n{_tail(log)}")
+                raise ProgramError(f"vllm serve ended with {process.returncode}:\n{_tail(log)}")
             if time.monotonic() - begin > _START_SECONDS:
-                pytest.fail(f"vllm serve is not healthy after {_START_SECONDS:.0f} s:\n{_tail(log)}")
-            time.sleep(0.25)
-        return time.monotonic() - begin
+                raise ProgramError(f"vllm serve is not healthy after {_START_SECONDS:.0f} s:\n{_tail(log)}")
+            time.sleep(0.1)
+        yield Running(port, server.model, round(time.monotonic() - begin, 2))
     finally:
         _stop(process)
 

@@ -1,0 +1,134 @@
+"""One proof for each case: a pass without the GPU, a start on what it published, and a start that compiles for itself.
+
+Starts take minutes and little of a GPU, so several cases can run at once: WARMSTART_GPU_TESTS_AT_ONCE says how many.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from tests.gpu import evidence
+from tests.gpu.cases import Case
+from tests.gpu.evidence import Started
+from tests.gpu.programs import Gpu, ProgramError, count, serving, warmstart
+
+AT_ONCE = "WARMSTART_GPU_TESTS_AT_ONCE"
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """What one start told: its log, the seconds to /health, its greedy answers, and the files of its root before and after."""
+
+    started: Started
+    ready_seconds: float
+    answers: list[dict[str, Any]]
+    before: frozenset[str]
+    after: frozenset[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Proof:
+    """Everything about one case. `pass_root` is the whole cache root of a second pass, kept to compare its graphs."""
+
+    case: Case
+    folder: Path
+    compiled: dict[str, Any]
+    installed: dict[str, Any]
+    verified: tuple[int, dict[str, Any]]
+    kept: dict[str, Any]
+    ours: Start
+    native: Start
+
+    @property
+    def pass_root(self) -> Path:
+        """Return the cache root of the pass that was kept."""
+        return self.folder / "pass"
+
+    @property
+    def native_root(self) -> Path:
+        """Return the cache root that the server filled itself."""
+        return self.folder / "native"
+
+
+class Proofs:
+    """Proofs that are being made, in the order in which the cases were given; a case's failure is raised where it is asked."""
+
+    def __init__(self, cases: Iterable[Case], gpu: Gpu, folder: Path) -> None:
+        self._gpu = gpu
+        self._places = _Places(count())
+        self._store = folder / "store"
+        at_once = int(os.environ.get(AT_ONCE, "1"))
+        self._pool = ThreadPoolExecutor(at_once)
+        self._of: Mapping[str, Future[Proof]] = {
+            case.name: self._pool.submit(self._prove, case, folder / case.name) for case in cases
+        }
+
+    def of(self, case: Case) -> Proof:
+        """Wait for a case's proof."""
+        return self._of[case.name].result()
+
+    def close(self) -> None:
+        """Start no more."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _prove(self, case: Case, folder: Path) -> Proof:
+        folder.mkdir(parents=True)
+        server = case.server(folder)
+        spec, log = folder / "pod.json", folder / "warmstart.log"
+        spec.write_text(json.dumps(server.pod()))
+        common = ("-f", str(spec), "--store", str(self._store), *self._gpu.options)
+        code, (compiled,) = warmstart("precompile", *common, env=server.env, log=log, hidden=True)
+        _must(code == 0, compiled)
+        code, kept = warmstart(
+            *("compile", server.model, *self._gpu.options, "--cache-root", str(folder / "pass"), *server.args),
+            env=server.env,
+            log=log,
+            hidden=True,
+        )
+        _must(code == 0, kept)
+        root = folder / "ours"
+        code, installed = warmstart(
+            *("run", *common, "--cache-root", str(root), "--on-miss", "skip", "--fail-closed"), env=server.env, log=log
+        )
+        _must(code == 0, installed)
+        ours = self._start(case, folder, "ours")
+        verified = warmstart(
+            "verify", "--cache-root", str(root), "--server-log", str(folder / "ours.log"), env=server.env, log=log
+        )
+        native = self._start(case, folder, "native")
+        return Proof(case, folder, compiled, installed, verified, kept, ours, native)
+
+    def _start(self, case: Case, folder: Path, name: str) -> Start:
+        root, log = folder / name, folder / f"{name}.log"
+        before = evidence.listing(root)
+        with serving(case.server(folder), root, log, self._places.next(case.gpus)) as running:
+            answers = running.answers()
+        started = evidence.read(log.read_text(errors="replace"))
+        return Start(started, running.ready_seconds, answers, before, evidence.listing(root))
+
+
+class _Places:
+    """Which GPU the next server goes to: in turn; a server of several GPUs takes the first ones. GPUs are shared."""
+
+    def __init__(self, gpus: int) -> None:
+        self._turn = itertools.cycle(range(gpus))
+        self._lock = threading.Lock()
+
+    def next(self, gpus: int) -> list[int]:
+        if gpus > 1:
+            return list(range(gpus))
+        with self._lock:
+            return [next(self._turn)]
+
+
+def _must(good: bool, document: object) -> None:
+    if not good:
+        raise ProgramError(json.dumps(document))
