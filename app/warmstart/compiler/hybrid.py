@@ -98,6 +98,7 @@ _DATA_DEPENDENT: dict[Any, Any] = {
     aten._local_scalar_dense.default: _scalar,
     aten.item.default: _scalar,
     aten.equal.default: lambda _mode, _args, _kwargs: True,
+    aten.allclose.default: lambda _mode, _args, _kwargs: True,
     aten.is_nonzero.default: lambda _mode, _args, _kwargs: False,
     aten._to_copy.default: _to_cpu,
     aten.copy_.default: lambda _mode, args, _kwargs: args[0],

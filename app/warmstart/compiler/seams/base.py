@@ -15,20 +15,23 @@ if TYPE_CHECKING:
     from warmstart.gpus.profile import GpuProfile
 
 Stage = Literal["driver", "torch", "vllm"]
-_MISSING = object()
+ABSENT = object()
+"""What `Bench.replace` returns for a name that this line of vLLM has not got."""
 
 
 @dataclasses.dataclass
 class Bench:
     """What the seams of one rank's process work on: its GPU, its place in the world, and the fake tensor mode.
 
-    `visible` is the number of GPUs that the server's container sees, `device` the index of this rank's own.
+    `visible` is the number of GPUs that the server's container sees, `device` the index of this rank's own, `absent` the
+    names that this line of vLLM has not got (`lines.Line.absent`).
     """
 
     gpu: GpuProfile
     visible: int
     device: int = 0
     versions: str = ""
+    absent: frozenset[str] = frozenset()
     mode: Any = None
     _active: str = ""
     _undo: list[Callable[[], None]] = dataclasses.field(default_factory=list)
@@ -36,7 +39,8 @@ class Bench:
     def replace(self, owner: Any, name: str, value: Any) -> Any:
         """Put `value` in the place of `owner.name`, which must exist; returns what was there.
 
-        `owner` may be an object or the dotted name of a module.
+        `owner` may be an object or the dotted name of a module. What this line of vLLM is known not to have is left out, and
+        ABSENT returned.
 
         Raises:
             SeamError: the module or the attribute is not there: upstream has moved it.
@@ -45,10 +49,12 @@ class Bench:
         where = self.module(owner) if isinstance(owner, str) else owner
         if isinstance(where, type):
             # Keep static methods and descriptors as they are defined, not as they are looked up.
-            before = next((vars(base)[name] for base in where.__mro__ if name in vars(base)), _MISSING)
+            before = next((vars(base)[name] for base in where.__mro__ if name in vars(base)), ABSENT)
         else:
-            before = getattr(where, name, _MISSING)
-        if before is _MISSING:
+            before = getattr(where, name, ABSENT)
+        if before is ABSENT:
+            if f"{_label(where)}.{name}" in self.absent:
+                return ABSENT
             raise SeamError(self._active, self.versions, f"{_label(where)} has no {name}")
         own = name in vars(where)
         setattr(where, name, value)
@@ -58,7 +64,7 @@ class Bench:
     def replace_everywhere(self, module: str, name: str, value: Any, *, within: str = "vllm") -> Any:
         """Replace `module.name` and every reference to the same object that modules under `within` imported by name."""
         before = self.replace(module, name, value)
-        for other in list(sys.modules.values()):
+        for other in list(sys.modules.values()) if before is not ABSENT else ():
             found = getattr(other, "__name__", "")
             if found.split(".")[0] == within and vars(other).get(name) is before:
                 self.replace(other, name, value)
@@ -110,7 +116,20 @@ class Seam:
 
 
 # In the order in which their stages and each stage's seams run.
-_MODULES = ("nvml", "cuda", "triton", "inductor", "fake", "registry", "world", "memory", "weights", "kernels", "runner")
+_MODULES = (
+    "nvml",
+    "cuda",
+    "triton",
+    "inductor",
+    "fake",
+    "registry",
+    "world",
+    "memory",
+    "weights",
+    "kernels",
+    "humming",
+    "runner",
+)
 _SEAMS: list[Seam] = []
 
 
