@@ -1,13 +1,16 @@
-"""The process in which a pass happens: it imports vLLM once, and forks one process for each rank.
+"""The process in which passes happen: it imports vLLM once, and forks one process for each rank.
 
-Reads a job (JSON) from standard input, sends events as JSON packets to the socket named in the job (reports and errors
-among them), and logs to standard error. Nothing of torch or vLLM is imported before the driver seams are in place.
+Its standard input holds a line for what all of its passes share (`Setup`) and a line for each pass (`Job`), both JSON. Events
+go as JSON packets to the socket named in the setup, reports and errors among them; the log goes to standard error. Nothing of
+torch or vLLM is imported before the driver seams are in place. With `forks`, each pass has a forked process of its own, so
+that many passes for one GPU type and environment share the imports, which are more than half of a small pass.
 """
 
 from __future__ import annotations
 
 import ctypes
 import dataclasses
+import functools
 import json
 import os
 import resource
@@ -20,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from warmstart.compiler.lines import installed
+from warmstart.compiler.lines import Line, installed
 from warmstart.compiler.seams import Bench
 from warmstart.compiler.warned import Warned
 from warmstart.errors import CompileError, WarmstartError, shorten
@@ -28,20 +31,42 @@ from warmstart.gpus.profile import GpuProfile
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What all passes of the process share: `visible` GPUs of one type in the server's container, at most `jobs` ranks at once.
+
+    `descriptor` is the socket for events.
+    """
+
+    gpu: dict[str, Any]
+    stub: str
+    visible: int
+    descriptor: int
+    jobs: int = 1
+    forks: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """What the process is told: `visible` GPUs in the server's container, at most `jobs` ranks at once, where events go.
+    """One pass. `folder` is its working folder, `cache_root` its VLLM_CACHE_ROOT.
 
     `hub` says that the model is a hub name whose files were laid out in a local hub cache for this pass.
     """
 
     model: str
     args: tuple[str, ...]
-    gpu: dict[str, Any]
-    stub: str
-    visible: int
-    descriptor: int
-    jobs: int = 1
+    cache_root: str
+    folder: str
     hub: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Ready:
+    """A process that has imported vLLM, with every seam in place."""
+
+    line: Line
+    bench: Bench
+    warned: Warned
+    jobs: int
 
 
 class Reporter:
@@ -83,25 +108,35 @@ class Reporter:
 
 
 def main() -> int:
-    """Run the job on standard input; returns 0 when every rank wrote a report."""
-    job = Job(**json.load(sys.stdin))
-    reporter = Reporter(socket.socket(fileno=job.descriptor))
+    """Run the passes on standard input; returns 0 when every rank of the only one, or of the last, wrote a report."""
+    setup = Setup(**json.loads(sys.stdin.readline()))
+    events = socket.socket(fileno=setup.descriptor)
+    reporter = Reporter(events)
+    code = 0
     try:
-        return _run(job, reporter)
+        ready = _prepare(setup, reporter)
+        for text in sys.stdin:
+            job = Job(**json.loads(text))
+            if not setup.forks:
+                return _run(job, ready, reporter)
+            code, seconds = _fork(functools.partial(_guarded, job, ready, Reporter(events)))
+            reporter.send("ended", code=code, cpu_seconds=seconds)
     except Exception as error:  # noqa: BLE001 - whatever torch or vLLM raise ends here, with its place
         reporter.fail(error)
         return 1
+    return code
 
 
-def _run(job: Job, reporter: Reporter) -> int:
+def _prepare(setup: Setup, reporter: Reporter) -> Ready:
+    """Import torch and vLLM between the seams."""
     line = installed()
-    gpu = GpuProfile(**{**job.gpu, "capability": tuple(job.gpu["capability"])})
-    bench = Bench(gpu=gpu, visible=job.visible, versions=f"vLLM {line.vllm}")
+    gpu = GpuProfile(**{**setup.gpu, "capability": tuple(setup.gpu["capability"])})
+    bench = Bench(gpu=gpu, visible=setup.visible, versions=f"vLLM {line.vllm}", absent=line.absent)
     warned = Warned()
     warned.install()
     # vLLM sets it when it is imported; here Inductor is imported first, and would start a pool of compile processes.
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
-    ctypes.CDLL(job.stub, mode=ctypes.RTLD_GLOBAL)
+    ctypes.CDLL(setup.stub, mode=ctypes.RTLD_GLOBAL)
     bench.install("driver")
     import torch
 
@@ -111,7 +146,25 @@ def _run(job: Job, reporter: Reporter) -> int:
 
     from warmstart.compiler import rank
 
-    config = rank.configure(job, line, bench, reporter, torch.__version__)
+    rank.import_vllm(bench, torch.__version__)
+    reporter.phase("import vllm")
+    return Ready(line, bench, warned, setup.jobs)
+
+
+def _guarded(job: Job, ready: Ready, reporter: Reporter) -> int:
+    try:
+        return _run(job, ready, reporter)
+    except Exception as error:  # noqa: BLE001 - as in main, in a forked process
+        reporter.fail(error)
+        return 1
+
+
+def _run(job: Job, ready: Ready, reporter: Reporter) -> int:
+    from warmstart.compiler import rank
+
+    os.environ["VLLM_CACHE_ROOT"] = job.cache_root
+    os.chdir(job.folder)
+    config = rank.configure(job, ready, reporter)
     reason = rank.nothing_to_compile(config)
     if reason:
         reporter.send("nothing", reason=reason)
@@ -119,10 +172,19 @@ def _run(job: Job, reporter: Reporter) -> int:
     places = rank.places(config)
     reporter.send("world", ranks=len(places))
     if len(places) == 1:
-        return rank.compile_place(places[0], config, bench, warned, reporter.of(places[0].index))
+        return rank.compile_place(places[0], config, ready, reporter.of(places[0].index))
     return _fork_each(
-        places, job.jobs, reporter, lambda place: rank.compile_place(place, config, bench, warned, reporter.of(place.index))
+        places, ready.jobs, reporter, lambda place: rank.compile_place(place, config, ready, reporter.of(place.index))
     )
+
+
+def _fork(run: Callable[[], int]) -> tuple[int, float]:
+    """Run something in a forked process; returns its exit code (a signal's number, negative) and its processor seconds."""
+    pid = os.fork()
+    if pid == 0:
+        _exit(run())
+    _, status, used = os.wait4(pid, 0)
+    return os.waitstatus_to_exitcode(status), round(used.ru_utime + used.ru_stime, 1)
 
 
 def _fork_each(places: list[Any], jobs: int, reporter: Reporter, compile_place: Callable[[Any], int]) -> int:

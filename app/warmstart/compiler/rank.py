@@ -13,10 +13,8 @@ from warmstart.compiler.seams.weights import settle
 from warmstart.errors import ModelFilesError, UnsupportedError
 
 if TYPE_CHECKING:
-    from warmstart.compiler.child import Job, Reporter
-    from warmstart.compiler.lines import Line
+    from warmstart.compiler.child import Job, Ready, Reporter
     from warmstart.compiler.seams.base import Bench
-    from warmstart.compiler.warned import Warned
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,18 +27,21 @@ class Place:
     device: int
 
 
-def configure(job: Job, line: Line, bench: Bench, reporter: Reporter, torch_version: str) -> Any:
-    """Import vLLM, put its seams in place, and return the configuration of the API server."""
+def import_vllm(bench: Bench, torch_version: str) -> None:
+    """Import vLLM and put its seams in place."""
     import vllm.v1.worker.gpu.model_runner
     import vllm.v1.worker.gpu_model_runner
     import vllm.v1.worker.gpu_worker
 
     bench.versions = f"vLLM {vllm.__version__}, torch {torch_version}"
     bench.install("vllm")
+
+
+def configure(job: Job, ready: Ready, reporter: Reporter) -> Any:
+    """Return the configuration of the API server."""
     if job.hub:
-        serve_config.read_hub_from_cache(bench)
-    reporter.phase("import vllm")
-    config = serve_config.engine_config(serve_config.parse(line, job.model, job.args))
+        serve_config.read_hub_from_cache(ready.bench)
+    config = serve_config.engine_config(serve_config.parse(ready.line, job.model, job.args))
     _refuse_without_headers(config)
     reporter.phase("configuration")
     return config
@@ -110,22 +111,23 @@ def places(config: Any) -> list[Place]:
     ]
 
 
-def compile_place(place: Place, api_config: Any, bench: Bench, warned: Warned, reporter: Reporter) -> int:
+def compile_place(place: Place, api_config: Any, ready: Ready, reporter: Reporter) -> int:
     """Compile one rank and send its report or its error; returns its exit code."""
     try:
-        reporter.send("report", **_compile(place, api_config, bench, warned, reporter))
+        reporter.send("report", **_compile(place, api_config, ready, reporter))
     except Exception as error:  # noqa: BLE001 - whatever torch or vLLM raise ends here, with its place
         reporter.fail(error)
         return 1
     return 0
 
 
-def _compile(place: Place, api_config: Any, bench: Bench, warned: Warned, reporter: Reporter) -> dict[str, Any]:
+def _compile(place: Place, api_config: Any, ready: Ready, reporter: Reporter) -> dict[str, Any]:
     import torch
 
     from warmstart.compiler import engine
     from warmstart.compiler.hybrid import HybridMode
 
+    bench = ready.bench
     bench.device = place.device
     config = serve_config.as_in_engine_core(api_config, place.dp_rank)
     watch = Watch(bench)
@@ -135,7 +137,7 @@ def _compile(place: Place, api_config: Any, bench: Bench, warned: Warned, report
         worker = engine.start(config, place, reporter.phase, _settle_models)
     root = Path(os.environ["VLLM_CACHE_ROOT"])
     watch.check(root)
-    warned.check()
+    ready.warned.check()
     return _report(place, worker, watch, bench, reporter, root)
 
 
