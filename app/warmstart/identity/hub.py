@@ -36,15 +36,44 @@ class HubSource:
             path = self._ask(lambda: self._api.hf_hub_download(self._model, name, revision=self.commit, local_dir=folder))
             return Path(path).read_bytes()
 
+    def headers(self) -> dict[str, str]:
+        """Return the dtypes of all tensors by name, from the first bytes of .safetensors files, as vLLM asks for them."""
+        from huggingface_hub.errors import NotASafetensorsRepoError
+
+        try:
+            repository = self._ask(
+                lambda: self._api.get_safetensors_metadata(self._model, revision=self.commit, timeout=_SECONDS)
+            )
+            files = list(repository.files_metadata.values())
+        except NotASafetensorsRepoError:
+            # Neither model.safetensors nor its index: older checkpoints name their files otherwise.
+            files = [
+                self._ask(lambda name=name: self._api.parse_safetensors_file_metadata(self._model, name, revision=self.commit))
+                for name in sorted(self._sizes)
+                if name.endswith(".safetensors")
+            ]
+        return {name: str(tensor.dtype) for file in files for name, tensor in file.tensors.items()}
+
     def names(self) -> Iterator[str]:
         """Yield the names of all files."""
         yield from self._sizes
 
     def _ask(self, call: Any) -> Any:
-        from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
+        from huggingface_hub.errors import (
+            GatedRepoError,
+            HfHubHTTPError,
+            NotASafetensorsRepoError,
+            RepositoryNotFoundError,
+            RevisionNotFoundError,
+            SafetensorsParsingError,
+        )
 
         try:
             return call()
+        except NotASafetensorsRepoError:
+            raise
+        except SafetensorsParsingError as error:
+            raise ModelFilesError(f"{self.where}: a safetensors header is broken: {shorten(error, 160)}") from error
         except GatedRepoError as error:
             raise ModelFilesError(f"{self._model} is gated", hint="set HF_TOKEN to a token that may read it") from error
         except RevisionNotFoundError as error:

@@ -52,6 +52,20 @@ class FolderSource:
         refuse_size(len(content), str(path))
         return content
 
+    def headers(self) -> dict[str, str]:
+        """Return the dtypes of all tensors by name, from the .safetensors files of the folder itself, as vLLM reads them."""
+        from warmstart.identity.headers import read_header, tensors
+
+        found: dict[str, str] = {}
+        for path in sorted(self.folder.glob("*.safetensors")):
+            try:
+                with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+                    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                        found |= tensors(read_header(file, str(path)), str(path))
+            except OSError as error:
+                raise ModelFilesError(f"cannot read {path}: {error.strerror or error}") from error
+        return found
+
     def names(self) -> Iterator[str]:
         """Yield the relative paths of all files."""
         for root, folders, files in os.walk(self.folder):
