@@ -10,14 +10,25 @@ from warmstart.errors import UnsupportedError
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """One line of vLLM releases: the torch that it pairs with, and where its entry points live."""
+    """One line of vLLM releases: the torch that it pairs with, and where it differs from the newest line.
+
+    `arg_parser` is the module that makes the parser of `vllm serve`. `absent` are names that seams replace in newer lines and
+    that this one has not got: there is nothing to stand in for.
+    """
 
     vllm: str
     torch: str
     arg_parser: str
+    absent: frozenset[str] = frozenset()
 
 
-LINES = (Line(vllm="0.33", torch="2.14", arg_parser="vllm.entrypoints.common.cli_args"),)
+_SHALLOW_COPY = "vllm.model_executor.kernels.linear.mixed_precision.MPLinearKernel._shallow_copy"
+
+LINES = (
+    Line(vllm="0.33", torch="2.14", arg_parser="vllm.entrypoints.common.cli_args"),
+    # A kernel's parameter goes through the layout transform itself, not a copy of it.
+    Line(vllm="0.32", torch="2.13", arg_parser="vllm.entrypoints.launchers.cli_args", absent=frozenset({_SHALLOW_COPY})),
+)
 
 
 def installed() -> Line:
