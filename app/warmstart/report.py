@@ -5,7 +5,6 @@ Nothing here raises for a place that cannot be written: a result that is not del
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from warmstart.errors import WarmstartError, shorten
+from warmstart.value import Value
 
 LOG = logging.getLogger("warmstart")
 TERMINATION_LOG = Path("/dev/termination-log")
@@ -25,8 +25,7 @@ _SHORT_REASON = 800
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Result:
+class Result(Value, kw_only=True):
     """What one call came to.
 
     `outcome` is one of: hit, compiled, nothing-to-compile, miss, published, used, partly, ignored, failed, terminated.
@@ -56,7 +55,7 @@ class Result:
 
     def document(self) -> dict[str, Any]:
         """Return the result as a JSON object, with a fixed order of fields and seconds to the millisecond."""
-        document = dataclasses.asdict(self)
+        document = self.items()
         for field in ("compile_seconds", "seconds"):
             document[field] = round(document[field], 3)
         return {name: list(value) if isinstance(value, tuple) else value for name, value in document.items()}

@@ -5,11 +5,8 @@ Each field of `Settings` declares its environment variable, how its text is read
 option, else from the variable, else from the default; an empty variable counts as unset, which is how charts leave one out.
 """
 
-# ruff: noqa: RUF009 (every field goes through `_setting`, which calls dataclasses.field)
 from __future__ import annotations
 
-import dataclasses
-import functools
 import json
 import math
 import re
@@ -18,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from warmstart.errors import UsageError, shorten
+from warmstart.value import MISSING, Field, Value, field
 
 PREFIX = "WARMSTART_"
 
@@ -106,12 +104,11 @@ def _setting(read: Callable[[str], Any], default: Any, group: str, note: str, *,
     """Declare a field: how its text is read, its default (as `shown` in documents), its group and its help."""
     metadata = {"read": read, "help": note, "group": group, "shown": shown, "secret": secret}
     if isinstance(default, dict):
-        return dataclasses.field(default_factory=dict, metadata=metadata, repr=not secret)
-    return dataclasses.field(default=default, metadata=metadata, repr=not secret)
+        return field(default_factory=dict, metadata=metadata, repr=not secret)
+    return field(default=default, metadata=metadata, repr=not secret)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(Value, kw_only=True):
     """Everything that a caller can set. Paths are not checked to exist here: the step that needs one says what is wrong."""
 
     store: str | None = _setting(
@@ -257,12 +254,12 @@ class Settings:
 
         """
         given: dict[str, Any] = {}
-        for field in dataclasses.fields(cls):
-            option = (options or {}).get(field.name)
+        for name, setting in cls.__fields__.items():
+            option = (options or {}).get(name)
             if option is not None:
-                given[field.name] = option if option is True else _read(field, option, option_name(field.name))
-            elif env.get(variable(field.name), "").strip():
-                given[field.name] = _read(field, env[variable(field.name)], variable(field.name))
+                given[name] = option if option is True else _read(setting, option, option_name(name))
+            elif env.get(variable(name), "").strip():
+                given[name] = _read(setting, env[variable(name)], variable(name))
         return cls(**given)
 
     @property
@@ -281,10 +278,9 @@ def option_name(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-@functools.cache
-def fields() -> Mapping[str, dataclasses.Field[Any]]:
+def fields() -> Mapping[str, Field]:
     """Return the fields of `Settings` by name, in order of declaration."""
-    return {field.name: field for field in dataclasses.fields(Settings)}
+    return Settings.__fields__
 
 
 def unknown_variables(env: Iterable[str]) -> list[str]:
@@ -293,12 +289,12 @@ def unknown_variables(env: Iterable[str]) -> list[str]:
     return sorted(name for name in env if name.startswith(PREFIX) and name not in known and not _SERVICE_LINK.match(name))
 
 
-def _read(field: dataclasses.Field[Any], value: object, origin: str) -> Any:
+def _read(setting: Field, value: object, origin: str) -> Any:
     try:
-        return field.metadata["read"](str(value))
+        return setting.metadata["read"](str(value))
     except ValueError as error:
-        shown = "the value given" if field.metadata["secret"] else repr(shorten(value, 80))
-        raise UsageError(f"{origin}: cannot use {shown}: {error}", hint=field.metadata["help"]) from error
+        shown = "the value given" if setting.metadata["secret"] else repr(shorten(value, 80))
+        raise UsageError(f"{origin}: cannot use {shown}: {error}", hint=setting.metadata["help"]) from error
 
 
 def document() -> str:
@@ -317,8 +313,8 @@ def document() -> str:
         "config files are found. Credentials of the store (`AWS_*` and the like) are read by its file system.",
     ]
     group = ""
-    for name, field in fields().items():
-        meta = field.metadata
+    for name, setting in fields().items():
+        meta = setting.metadata
         if meta["group"] != group:
             group = meta["group"]
             lines += ["", f"## {group}"]
@@ -326,25 +322,25 @@ def document() -> str:
             "",
             f"### `{variable(name)}`",
             "",
-            f"Option: `{option_name(name)}`{_values(field)}. Default: {default_text(field)}.",
+            f"Option: `{option_name(name)}`{_values(setting)}. Default: {default_text(setting)}.",
             "",
         ]
         lines.append(meta["help"])
     return "\n".join(lines) + "\n"
 
 
-def _values(field: dataclasses.Field[Any]) -> str:
-    words = getattr(field.metadata["read"], "words", ())
+def _values(setting: Field) -> str:
+    words = getattr(setting.metadata["read"], "words", ())
     return " (" + ", ".join(f"`{word}`" for word in words) + ")" if words else ""
 
 
-def default_text(field: dataclasses.Field[Any]) -> str:
+def default_text(setting: Field) -> str:
     """Return the default of a field as documents show it."""
-    if field.metadata["shown"]:
-        return str(field.metadata["shown"])
-    if field.default is None or field.default is dataclasses.MISSING:
+    if setting.metadata["shown"]:
+        return str(setting.metadata["shown"])
+    if setting.default is None or setting.default is MISSING:
         return "none"
-    return f"`{str(field.default).lower() if isinstance(field.default, bool) else field.default}`"
+    return f"`{str(setting.default).lower() if isinstance(setting.default, bool) else setting.default}`"
 
 
 if __name__ == "__main__":

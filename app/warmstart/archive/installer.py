@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import os
 import stat
@@ -16,13 +15,13 @@ from warmstart.archive.names import Taken
 from warmstart.archive.staging import staging
 from warmstart.archive.unpack import unpack
 from warmstart.errors import EntryInvalid, NoSpaceError, UsageError, shorten
+from warmstart.value import Value
 
 Fetch = Callable[[str, int], Iterator[bytes]]
 """`fetch(digest, size)` yields a blob's bytes in order; closing the iterator ends the transfer."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Installed:
+class Installed(Value, kw_only=True):
     """What came of an install. `already` is true where nothing had to be done.
 
     `placed` files are new, `kept` were there and equal, `replaced` were there and differed; `fetched_bytes` travelled.

@@ -6,13 +6,13 @@ beyond the bounds are refused before a byte of any layer is fetched.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from typing import Any
 
 import msgspec
 
 from warmstart.errors import EntryInvalid, shorten
+from warmstart.value import Value
 
 FORMAT = 1
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -72,8 +72,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return msgspec.json.encode(self, order="sorted")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Bounds:
+class Bounds(Value, kw_only=True):
     """How much an entry may claim before it is refused unread. Sizes are bytes; `depth` counts path components."""
 
     manifest_bytes: int = 8 << 20

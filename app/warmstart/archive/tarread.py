@@ -7,7 +7,6 @@ here, at the header.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator
 from typing import Protocol
@@ -15,6 +14,7 @@ from typing import Protocol
 from warmstart.archive.manifest import Bounds
 from warmstart.archive.names import problem
 from warmstart.errors import EntryInvalid, shorten
+from warmstart.value import Value
 
 BLOCK = 512
 _PAX_LIMIT = 16 << 10
@@ -35,8 +35,7 @@ class Source(Protocol):
         ...
 
 
-@dataclasses.dataclass(frozen=True)
-class Member:
+class Member(Value):
     """One regular file: relative path, bytes, modification time in nanoseconds since 1970."""
 
     path: str

@@ -7,12 +7,12 @@ pays for another. Settings become options through `add_settings`, which takes na
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import importlib
 from typing import TYPE_CHECKING, Any, Protocol
 
 from warmstart import settings as configuration
 from warmstart.settings import Settings
+from warmstart.value import Value
 from warmstart.workflow.stopping import Stop
 
 if TYPE_CHECKING:
@@ -55,8 +55,7 @@ MANIFESTS = frozenset({"job"})
 DEADLINES = {"run": 900.0}
 
 
-@dataclasses.dataclass(frozen=True)
-class Answer:
+class Answer(Value):
     """What a command says: a JSON value, the same for people, and how it ended.
 
     `failure` is an error that the answer tells of already, so that only its exit code is still to come of it.

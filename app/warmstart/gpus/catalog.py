@@ -5,7 +5,6 @@ The built-in entries are `catalog.json` beside this file; `entries.py` decodes t
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -13,14 +12,14 @@ from warmstart.errors import UnknownGpuError, shorten
 from warmstart.gpus import resolve, spelling
 from warmstart.gpus.entries import Entry, built_in
 from warmstart.gpus.profile import GpuProfile
+from warmstart.value import Value
 
 _NEAR_SPELLINGS = 5
 _NEAR_ENOUGH = 0.4
 _LONGEST_QUOTE = 80
 
 
-@dataclasses.dataclass(frozen=True)
-class Catalog:
+class Catalog(Value):
     """GPU types by id, with every spelling that names them. Immutable; made by `load_catalog`."""
 
     profiles: Mapping[str, GpuProfile]

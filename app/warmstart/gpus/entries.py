@@ -5,7 +5,6 @@ The built-in file is decoded without checks, because the tests check it; a user'
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,11 +15,7 @@ from warmstart.gpus.profile import GpuProfile
 BUILT_IN = Path(__file__).with_name("catalog.json")
 SCHEMA = 1
 
-FIGURES = tuple(
-    field.name
-    for field in dataclasses.fields(GpuProfile)
-    if field.name not in ("id", "name", "verified", "sources", "capability")
-)
+FIGURES = tuple(name for name in GpuProfile.__fields__ if name not in ("id", "name", "verified", "sources", "capability"))
 """The integer figures of an entry, as its JSON spells them."""
 SOURCED = ("name", "capability", *FIGURES)
 """Everything in an entry that must say where it was read."""
@@ -67,8 +62,7 @@ def _card(id_: str, raw: Mapping[str, Any], texts: Mapping[str, str]) -> GpuProf
 
 def _slice(card: GpuProfile, profile: str, raw: Mapping[str, Any], texts: Mapping[str, str]) -> Entry:
     sources = {**card.sources, **{name: text for name, text in _sources(raw["sources"], texts).items() if name in MIG_FIGURES}}
-    sliced = dataclasses.replace(
-        card,
+    sliced = card.replace(
         id=f"{card.id}-mig-{profile}",
         name=f"{card.name} MIG {profile}",
         verified=raw.get("verified", False),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
 
+from warmstart.value import Value, field
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class GpuProfile:
+
+class GpuProfile(Value, kw_only=True):
     """One GPU type, as its driver reports it.
 
     Sizes are bytes, clocks kHz, the bus width bits; the units are those of CUDA's device attributes. `sources` says for each
@@ -33,7 +33,7 @@ class GpuProfile:
     memory_clock_khz: int
     memory_bus_bits: int
     verified: bool = False
-    sources: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def sm(self) -> int:
@@ -42,9 +42,9 @@ class GpuProfile:
 
     def facts(self) -> dict[str, object]:
         """Return what of the profile decides a compiled artifact: every figure, without where it was read."""
-        facts = dataclasses.asdict(self)
-        for field in ("id", "verified", "sources"):
-            facts.pop(field)
+        facts: dict[str, object] = self.items()
+        for name in ("id", "verified", "sources"):
+            facts.pop(name)
         facts["capability"] = list(self.capability)
         return facts
 

@@ -9,7 +9,6 @@ longer have the size that RECORD gives, because somebody patched the image in pl
 from __future__ import annotations
 
 import bisect
-import dataclasses
 import hashlib
 import json
 import os
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from warmstart.errors import UnsupportedError, UsageError
+from warmstart.value import Value
 
 ABSENT = "absent"
 
@@ -57,8 +57,7 @@ _SOURCE = frozenset({".py", ".pyi", ".so", ".json", ".cu", ".cuh", ".h", ".cpp",
 _MOST_FILES = 200_000
 
 
-@dataclasses.dataclass(frozen=True)
-class CodeFingerprint:
+class CodeFingerprint(Value):
     """Package → "version sha256:…" or "absent", and what of Python matters."""
 
     packages: Mapping[str, str]

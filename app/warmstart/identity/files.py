@@ -5,7 +5,6 @@ Found as vLLM finds them: a folder, the Hugging Face cache, or the hub, where on
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from warmstart.errors import ModelFilesError, shorten
 from warmstart.podspec.options import canonical
+from warmstart.value import Value, field
 
 if TYPE_CHECKING:
     from warmstart.podspec.request import ServeRequest
@@ -56,9 +56,12 @@ class Source(Protocol):
         """Return the names of all files."""
         ...
 
+    def headers(self) -> Mapping[str, str]:
+        """Return the dtypes of the checkpoint's tensors by name, as far as vLLM would read them. Raises as `read` does."""
+        ...
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelFiles:
+
+class ModelFiles(Value, kw_only=True):
     """What identity needs of a model's files.
 
     `model` is the name or path that vLLM will hold for it, `digests` maps file names to SHA-256 (of the parsed JSON, so that
@@ -68,9 +71,9 @@ class ModelFiles:
     model: str
     source: str
     digests: Mapping[str, str]
-    config: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False, repr=False)
-    commit: str = dataclasses.field(default="", compare=False)
-    related: Mapping[str, ModelFiles] = dataclasses.field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    commit: str = field(default="", compare=False)
+    related: Mapping[str, ModelFiles] = field(default_factory=dict)
 
     def factors(self) -> dict[str, Any]:
         """Return what of it belongs in the key: name and contents, not where they were found."""
@@ -89,6 +92,7 @@ def model_files(
     remote_code: bool = False,
     code_revision: str | None = None,
     overridden: bool = False,
+    options: Mapping[str, Any] | None = None,
 ) -> ModelFiles:
     """Read the files of one model.
 
@@ -100,6 +104,7 @@ def model_files(
         remote_code: whether the server runs code from the model's repository (--trust-remote-code); then that code counts.
         code_revision: revision of code that lives in another repository.
         overridden: whether --hf-overrides changes the configuration, so that its architecture is not the model's.
+        options: the server's arguments, of which some leave choices to the headers of the checkpoint (`headers.facts`).
 
     Raises:
         ModelFilesError: missing, gated, broken, too large.
@@ -110,15 +115,13 @@ def model_files(
     from warmstart.identity.sources import locate
 
     source, name = locate(model, revision, folder, env)
-    digests: dict[str, str] = {}
-    config: dict[str, Any] = {}
+    documents: dict[str, dict[str, Any]] = {}
     for file in ("config.json", *COMPANIONS):
         content = source.read(file)
         if content is not None:
-            document = parse(content, f"{source.where}: {file}")
-            digests[file] = _digest(document)
-            if file == "config.json":
-                config = document
+            documents[file] = parse(content, f"{source.where}: {file}")
+    digests = {file: _digest(document) for file, document in documents.items()}
+    config = documents.get("config.json", {})
     if not any(file in digests for file in _CONFIGS):
         raise ModelFilesError(
             f"{source.where} has no config.json", hint="give a folder that has it with --model-files, as the hub holds it"
@@ -129,6 +132,10 @@ def model_files(
         from warmstart.identity.native import refuse_remote_code
 
         refuse_remote_code(model, config)
+    if options is not None:
+        from warmstart.identity.headers import facts
+
+        digests |= {f"headers: {name}": fact for name, fact in facts(source, documents, options).items()}
     return ModelFiles(model=name, source=source.where, digests=digests, config=config, commit=source.commit)
 
 
@@ -152,7 +159,12 @@ def request_files(request: ServeRequest, *, folder: Path | None, env: Mapping[st
         draft_revision = _text(speculative.get("revision"))
         place = _inside(folder, draft)
         related["speculative"] = model_files(
-            draft, draft_revision, folder=place if draft != request.model else folder, env=env, remote_code=remote_code
+            draft,
+            draft_revision,
+            folder=place if draft != request.model else folder,
+            env=env,
+            remote_code=remote_code,
+            options={**options, "quantization": speculative.get("quantization")},
         )
     main = model_files(
         request.model,
@@ -162,8 +174,9 @@ def request_files(request: ServeRequest, *, folder: Path | None, env: Mapping[st
         remote_code=remote_code,
         code_revision=code_revision,
         overridden=bool(options.get("hf_overrides")),
+        options=options,
     )
-    return dataclasses.replace(main, related=related)
+    return main.replace(related=related)
 
 
 def parse(content: bytes, where: str) -> dict[str, Any]:

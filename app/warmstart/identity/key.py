@@ -6,7 +6,6 @@ leave out (the GPU in some versions, speculative tokens, LoRA, device numbering)
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import json
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from warmstart.errors import EntryInvalid
 from warmstart.identity import environment
 from warmstart.podspec.options import canonical, compile_factors
+from warmstart.value import Value
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,8 +34,7 @@ PASS_REVISION = 1
 """Version of the compile pass's contract. Raise it when the pass leaves other artifacts for the same request."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Identity:
+class Identity(Value):
     """The factors of a request, nested and named, as JSON values."""
 
     factors: Mapping[str, Any]

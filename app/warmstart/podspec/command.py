@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
@@ -10,6 +9,7 @@ from warmstart.errors import SpecError, shorten
 from warmstart.podspec import shell
 from warmstart.podspec.environment import Environment
 from warmstart.podspec.shell_syntax import Command, NeedsShell, parse
+from warmstart.value import Value
 
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
 MODULES = {
@@ -104,8 +104,7 @@ _QUIET = frozenset(
 _NUMBERED = ("python", "pypy")
 
 
-@dataclasses.dataclass(frozen=True)
-class Invocation:
+class Invocation(Value):
     """A vLLM server's arguments, and the environment it starts in. `serve` is false for the module `api_server`."""
 
     serve: bool

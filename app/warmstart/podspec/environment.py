@@ -6,7 +6,6 @@ container's own, which is given the same references), else they are marked unkno
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping
 
@@ -22,13 +21,13 @@ from warmstart.podspec.workloads import PodTemplate
 SERVICE_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9_]*_SERVICE_(?:HOST|PORT)(?:_[A-Z0-9_]+)?\b")
 
 
-@dataclasses.dataclass
 class Environment:
     """Variables of one container. A value may hold marks of `unknowns`; `notes` say what could not be known."""
 
-    variables: dict[str, str]
-    unknowns: Unknowns
-    notes: dict[Unresolved, None] = dataclasses.field(default_factory=dict)
+    def __init__(self, variables: dict[str, str], unknowns: Unknowns, notes: dict[Unresolved, None] | None = None) -> None:
+        self.variables = variables
+        self.unknowns = unknowns
+        self.notes: dict[Unresolved, None] = {} if notes is None else notes
 
     def copy(self) -> Environment:
         """Return a copy whose variables can change on their own; notes and marks are shared."""

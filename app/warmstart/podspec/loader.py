@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
@@ -18,6 +17,7 @@ from warmstart.podspec.plain import Plain, mappings, text, texts
 from warmstart.podspec.request import ServeRequest
 from warmstart.podspec.unknowns import refuse_marks
 from warmstart.podspec.workloads import PodTemplate, pod_templates
+from warmstart.value import Value
 
 if TYPE_CHECKING:
     from warmstart.gpus.catalog import Catalog
@@ -30,8 +30,7 @@ _LONE_SURROGATE = re.compile(
 """As it stands or as JSON escapes it: such text can neither be hashed nor handed to a program."""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Server:
+class _Server(Value):
     """A container that starts vLLM."""
 
     name: str

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 
+from warmstart.value import Value
 
-@dataclasses.dataclass(frozen=True)
-class Workload:
+
+class Workload(Value):
     """The Kubernetes object that a request was read from."""
 
     kind: str
@@ -18,8 +18,7 @@ class Workload:
         return f"{self.kind}/{self.namespace}/{self.name}" if self.namespace else f"{self.kind}/{self.name}"
 
 
-@dataclasses.dataclass(frozen=True)
-class Unresolved:
+class Unresolved(Value):
     """Something that the spec leaves to the cluster (a Secret's key, a field of the running pod), by name.
 
     `what` is the env variable or option; `why` says where its value would come from; `compiles` is true where the value
@@ -31,8 +30,7 @@ class Unresolved:
     compiles: bool
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ServeRequest:
+class ServeRequest(Value, kw_only=True):
     """One vLLM server, as a pod spec describes it.
 
     `args` are the arguments after `vllm serve`, in the server's order and spelling, `$(VAR)` and shell words expanded,

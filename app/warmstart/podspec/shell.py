@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -19,13 +18,13 @@ _BLANKS = " \t\n"
 _PIECES = re.compile(r"[ \t\n]+|[^ \t\n]+")
 
 
-@dataclasses.dataclass
 class Scope:
     """What a running shell would know: exported variables, its own variables, and the positional words."""
 
-    environment: Environment
-    own: dict[str, str]
-    positional: tuple[str, ...]
+    def __init__(self, environment: Environment, own: dict[str, str], positional: tuple[str, ...]) -> None:
+        self.environment = environment
+        self.own = own
+        self.positional = positional
 
     def get(self, name: str) -> str | None:
         """Return a variable's value, which may hold marks, None where it is not set."""

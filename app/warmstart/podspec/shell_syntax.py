@@ -6,8 +6,9 @@ names it. Substitutions and expansions inside words stay in the tree; `shell.py`
 
 from __future__ import annotations
 
-import dataclasses
 import re
+
+from warmstart.value import Value
 
 _RESERVED = frozenset(
     "if then elif else fi for while until do done case esac { } [[ function select coproc time".split()  # noqa: SIM905
@@ -31,16 +32,14 @@ class NeedsShell(Exception):
     """What was found cannot be known without running a shell; the text names it."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Literal:
+class Literal(Value):
     """Text that stands for itself. `quoted` text makes a word even where it is empty."""
 
     text: str
     quoted: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class Variable:
+class Variable(Value):
     """`$NAME`, `${NAME}`, or `${NAME:-other}` with its operator and the other word.
 
     The names "@" and "*" are the positional list.
@@ -53,8 +52,7 @@ class Variable:
     source: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Opaque:
+class Opaque(Value):
     """A piece whose value only a shell can tell, such as `$(hostname -i)` or an unquoted `*`."""
 
     source: str
@@ -65,8 +63,7 @@ Part = Literal | Variable | Opaque
 Word = tuple[Part, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class Command:
+class Command(Value):
     """One simple command: assignments before it, its words, and the operator that stands before it ("" for the first)."""
 
     before: str

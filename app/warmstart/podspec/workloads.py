@@ -7,20 +7,19 @@ InferenceService and LLMInferenceService, and kinds that do not exist yet.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 
 from warmstart.errors import SpecError, shorten
 from warmstart.podspec.plain import Plain, mapping, strings, text
 from warmstart.podspec.request import Workload
+from warmstart.value import Value
 
 _LAYERS = frozenset({"spec", "template", "jobTemplate", "leaderWorkerTemplate", "templates"})
 
 _LONGEST_NAME = 253
 
 
-@dataclasses.dataclass(frozen=True)
-class PodTemplate:
+class PodTemplate(Value):
     """One pod spec inside an object.
 
     `role` tells the pods of one object apart ("leaderTemplate", "prefill/worker"); it is empty where the object makes one

@@ -12,12 +12,12 @@ Contract, for every back end:
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
 from warmstart.errors import WarmstartError
+from warmstart.value import Value
 
 CHUNK = 1 << 20
 
@@ -26,8 +26,7 @@ class ObjectMissing(WarmstartError):
     """There is no object of that name. Never leaves this room: the store says what it means."""
 
 
-@dataclasses.dataclass(frozen=True)
-class ObjectInfo:
+class ObjectInfo(Value):
     """One object: its name under the prefix, bytes, and when it was last written, in seconds of the server's own clock."""
 
     name: str

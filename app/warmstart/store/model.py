@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
+
+from warmstart.value import Value, field
 
 
 def _ignore(notice: str) -> None:
     del notice
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StoreOptions:
+class StoreOptions(Value, kw_only=True):
     """How to open a store.
 
     `trusted_keys` are files (or folders of files) with Ed25519 public keys in PEM; `signing_key` a private one, used by
@@ -25,15 +25,14 @@ class StoreOptions:
     trusted_keys: tuple[Path, ...] = ()
     signing_key: Path | None = None
     require_signature: bool = False
-    storage: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    storage: Mapping[str, Any] = field(default_factory=dict)
     s3_client: Literal["auto", "obstore", "s3fs"] = "auto"
     timeout: float = 30.0
     parallel: int = 8
     notice: Callable[[str], None] = _ignore
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Found:
+class Found(Value, kw_only=True):
     """One entry that passed the trust rules. `manifest` is the document itself, out of its envelope.
 
     `name` is the object that held it (manifest.json, or other-….json beside it), `signed_by` the ids of trusted keys.
@@ -45,8 +44,7 @@ class Found:
     signed_by: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class LayerFile:
+class LayerFile(Value):
     """A layer to publish: a file, and the digest (`sha256:…`) and bytes that it must have."""
 
     path: Path
@@ -54,8 +52,7 @@ class LayerFile:
     size: int
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Published:
+class Published(Value, kw_only=True):
     """What publishing came to.
 
     "published": the entry is this one. "present": an equal entry was there. "beside": another result was there first and

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warmstart.errors import EntryInvalid, UsageError, WarmstartError
+from warmstart.value import Value
 
 if TYPE_CHECKING:
     from warmstart.archive import Installed, Manifest, Packed
@@ -52,8 +52,7 @@ def open_from(settings: Settings, notices: list[str]) -> Store:
     return open_store(settings.store, options)
 
 
-@dataclasses.dataclass(frozen=True)
-class Entry:
+class Entry(Value):
     """An entry that was looked up and is installed."""
 
     manifest: Manifest
@@ -136,8 +135,7 @@ def touch(store: Store, key: str) -> None:
 def with_entry(result: Result, manifest: Manifest) -> Result:
     """Return a result with what the manifest says of the entry."""
     compiled = manifest.compiled
-    return dataclasses.replace(
-        result,
+    return result.replace(
         model=compiled.model,
         request_key=manifest.key,
         gpu=compiled.gpu,
@@ -153,8 +151,7 @@ def with_entry(result: Result, manifest: Manifest) -> Result:
 
 def with_target(result: Result, target: Target) -> Result:
     """Return a result with what is known of the target."""
-    return dataclasses.replace(
-        result,
+    return result.replace(
         model=target.request.model,
         request_key=target.key,
         gpu=target.gpu.name,

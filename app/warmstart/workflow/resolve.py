@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 import re
@@ -16,6 +15,7 @@ from warmstart.errors import SpecError, UnknownGpuError, UsageError, shorten
 from warmstart.gpus.profile import GpuProfile
 from warmstart.podspec.neutral import NEUTRAL
 from warmstart.podspec.options import canonical, destination
+from warmstart.value import Value
 
 if TYPE_CHECKING:
     from warmstart.gpus.catalog import Catalog
@@ -39,8 +39,7 @@ class GpuMismatch(UnknownGpuError):
     """The GPU in sight is not what the catalog says of the type asked for."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Target:
+class Target(Value, kw_only=True):
     """One server on one GPU type. `environ` is what the server's process will see, as far as it is known here."""
 
     request: ServeRequest
@@ -126,7 +125,7 @@ def target(settings: Settings, request: ServeRequest, gpu: GpuProfile, fingerpri
     warnings = [*check_image(request, vllm, settings.image_mismatch), *identity.hazards(request.env, _fields(request))]
     refuse_unknown(request)
     environ = without_instance({**image_environment(), **request.env}, settings)
-    request = dataclasses.replace(request, env=without_instance(request.env, settings))
+    request = request.replace(env=without_instance(request.env, settings))
     files = identity.request_files(request, folder=settings.model_files, env=environ)
     found = identity.identify(request, gpu, files, code=fingerprint, image_env=environ)
     torch = fingerprint.packages.get("torch", "").partition(" ")[0]

@@ -6,7 +6,6 @@ fails closed. That is the one place where the init container fails open.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import time
 from typing import TYPE_CHECKING, NamedTuple
@@ -44,7 +43,7 @@ class Progress:
 
     def update(self, **known: object) -> None:
         """Add what became known."""
-        self.result = dataclasses.replace(self.result, **known)  # type: ignore[arg-type]
+        self.result = self.result.replace(**known)
 
     def warn(self, *warnings: str) -> None:
         """Add warnings."""
