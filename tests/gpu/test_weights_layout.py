@@ -1,0 +1,95 @@
+"""Weights without data have, after vLLM's post-processing, the layout that real weights have on a GPU.
+
+Every quantisation method's layers are loaded twice: on the GPU in sight with real kernels, and without it as the pass does.
+Shape, strides, dtype, device and name of every parameter, buffer and tensor attribute must be equal, and so must every number,
+flag and choice that the layers keep, for a traced graph may hold it. `pytest tests/gpu/test_weights_layout.py -m gpu -s` prints
+a table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.gpu.layouts import CASES
+from tests.gpu.programs import describe
+
+pytestmark = pytest.mark.gpu
+_SECONDS = 900
+# Numbers of real weights, and what counts bytes or names objects of one process: no layout.
+_VALUES = ("scale_float", "_scale_cpu", "_ptr", "seed")
+
+
+@dataclasses.dataclass(frozen=True)
+class Both:
+    """What each side found, by case."""
+
+    real: dict[str, Any]
+    fake: dict[str, Any]
+
+
+@pytest.fixture(scope="session")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
+    """Load every case on both sides, at the same time."""
+    folder = tmp_path_factory.mktemp("layouts")
+    gpu = describe(folder).id
+    sides = {"real": folder / "real.json", gpu: folder / "fake.json"}
+    root = str(Path(__file__).parents[2])
+    path = os.pathsep.join([root, str(Path(root, "app")), os.environ.get("PYTHONPATH", "")])
+    processes = {}
+    for side, output in sides.items():
+        env = {**os.environ, "VLLM_CACHE_ROOT": str(folder / side), "VLLM_NO_USAGE_STATS": "1", "PYTHONPATH": path}
+        if side != "real":
+            env["CUDA_VISIBLE_DEVICES"] = ""
+        with (folder / f"{side}.log").open("wb") as log:
+            command = [sys.executable, "-m", "tests.gpu.layouts", side, str(output)]
+            processes[side] = subprocess.Popen(command, stdout=log, stderr=log, env=env, cwd=folder)
+    for side, process in processes.items():
+        try:
+            process.wait(_SECONDS)
+        finally:
+            process.kill()
+        if not sides[side].is_file():
+            pytest.fail(f"{side} ended with {process.returncode}:\n" + (folder / f"{side}.log").read_text()[-3000:])
+    return Both(*(json.loads(output.read_text()) for output in sides.values()))
+
+
+def differences(real: dict[str, Any], fake: dict[str, Any]) -> list[str]:
+    """Return what is not equal of two results of one case, a line each."""
+    if "error" in real or "error" in fake:
+        told = [f"{side}: {found.get('error', 'loaded')}" for side, found in (("real", real), ("fake", fake))]
+        return [] if "error" in real and "error" in fake else told
+    lines = []
+    for kind in ("tensors", "values"):
+        for name in sorted({*real[kind], *fake[kind]}):
+            one, other = real[kind].get(name, "absent"), fake[kind].get(name, "absent")
+            if one != other and not (kind == "values" and name.endswith(_VALUES)):
+                lines.append(f"{name}: {one} on the GPU, {other} without")
+    return lines
+
+
+def test_the_table_of_layouts(both: Both, capsys: pytest.CaptureFixture[str]) -> None:
+    """Print, for every case, the kernels chosen, how much was compared, and what differs."""
+    with capsys.disabled():
+        print()
+        for case in CASES:
+            real, fake = both.real[case.name], both.fake[case.name]
+            found = differences(real, fake)
+            result = "equal" if not found else f"{len(found)} DIFFERENT: {found[0]}"
+            if "error" in real and "error" in fake:
+                result = f"refused by both: {real['error'][:160]}"
+            size = f"{len(real.get('tensors', []))} tensors, {len(real.get('values', []))} values"
+            print(f"{case.name} | {' '.join(real.get('kernels', []))} | {size} | {result}", flush=True)
+    assert any("error" not in found for found in both.real.values())
+
+
+@pytest.mark.parametrize("name", [case.name for case in CASES])
+def test_a_fake_weight_has_the_layout_of_a_real_one(both: Both, name: str) -> None:
+    """Nothing is compared where vLLM itself cannot load the case on this GPU; then the pass cannot either."""
+    assert differences(both.real[name], both.fake[name]) == []
