@@ -150,7 +150,7 @@ def _options(content: str, path: str, *, serve: bool, version: str) -> list[str]
     if len(documents) != 1 or not isinstance(documents[0], dict):
         raise SpecError(f"--config {shorten(path, 120)} is not one mapping of options")
     # `vllm serve` looks for `--no-x` among the options of the outer command, which has none: false is dropped there.
-    negatable = set() if serve else {name for option in options.table(version).options for name in option.strings}
+    negatable = () if serve else options.table(version).destinations
     words: list[str] = []
     for key, value in documents[0].items():
         if isinstance(value, bool):

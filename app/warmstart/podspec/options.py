@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import argparse
 import functools
+import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
-
-import msgspec
 
 from warmstart.errors import SpecError, UnsupportedError, shorten
 from warmstart.podspec import values
 from warmstart.podspec.neutral import NEUTRAL
 from warmstart.podspec.spelling import folded
+from warmstart.value import Value
 
 DEFAULT_VERSION = "0.33.0"
 VERSIONS = (DEFAULT_VERSION,)
@@ -29,12 +29,14 @@ _OPEN_VALUE = re.compile("[$`\ue000]")
 """In a value that is not known here: the spec's own spelling of it, or a mark of `unknowns`."""
 
 _MOST_WORDS = 5000
+UNSTATED: Any = object()
+"""The default of an option whose default is no JSON value."""
 JSON = Any
 """A JSON value: None, bool, int, float, str, list or dict of those."""
 
 
-class Option(msgspec.Struct, frozen=True):
-    """One option, as the data file holds it. `default` is UNSET where vLLM's default is no JSON value."""
+class Option(Value):
+    """One option, as the data file holds it. `default` is UNSTATED where vLLM's default is no JSON value."""
 
     dest: str
     strings: tuple[str, ...]
@@ -45,15 +47,42 @@ class Option(msgspec.Struct, frozen=True):
     choices: tuple[Any, ...] | None = None
     const: Any = None
     negative: tuple[str, ...] = ()
-    default: Any = msgspec.UNSET
+    default: Any = UNSTATED
 
 
-class Table(msgspec.Struct, frozen=True):
-    """All options of one vLLM version."""
+class Table:
+    """All options of one vLLM version. A server is given a few of the hundreds, so each is made when it is asked for."""
 
-    vllm: str
-    default_model: str
-    options: tuple[Option, ...]
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self.vllm: str = document["vllm"]
+        self.default_model: str = document["default_model"]
+        self._raw: dict[str, dict[str, Any]] = {raw["dest"]: raw for raw in document["options"]}
+        self.destinations: dict[str, str] = {text: dest for dest, raw in self._raw.items() for text in raw["strings"]}
+        """Every spelling of an option, and vLLM's own name of that."""
+        self._short = frozenset(dest for text, dest in self.destinations.items() if not text.startswith("--"))
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """Every option, in vLLM's order."""
+        return tuple(map(self.option, self._raw))
+
+    @functools.cache  # noqa: B019 - a table lives as long as the process
+    def option(self, dest: str) -> Option:
+        """Return the option of that name."""
+        lists = {name: tuple(value) for name, value in self._raw[dest].items() if isinstance(value, list)}
+        return Option(**{**self._raw[dest], **lists})
+
+    def near(self, words: Sequence[str]) -> tuple[str, ...]:
+        """Return the names of all options that argparse could mean by any of these words: spelled so, or beginning so.
+
+        Options with one dash are always among them: argparse reads `-x1` and `-xy` in several ways.
+        """
+        spelled = {word.partition("=")[0] for word in words if word.startswith("--")}
+        found = self._short | {self.destinations[word] for word in spelled & self.destinations.keys()}
+        begun = tuple(spelled - self.destinations.keys())
+        if begun:
+            found |= {dest for text, dest in self.destinations.items() if text.startswith(begun)}
+        return tuple(sorted(found))
 
 
 class Split(NamedTuple):
@@ -71,7 +100,7 @@ def table(version: str = DEFAULT_VERSION) -> Table:
             f"the options of vLLM {shorten(version, 40)} are not known", hint=f"supported: {', '.join(VERSIONS)}"
         )
     data = Path(__file__).with_name(f"options-{version}.json").read_bytes()
-    return msgspec.json.decode(data, type=Table)
+    return Table(json.loads(data))
 
 
 class _Switch(argparse.Action):
@@ -92,10 +121,11 @@ class _Parser(argparse.ArgumentParser):
         raise SpecError(f"vLLM's arguments do not parse: {shorten(message, 200)}")
 
 
-@functools.cache
-def _parser(version: str) -> _Parser:
+@functools.lru_cache(maxsize=16)
+def _parser(version: str, destinations: tuple[str, ...]) -> _Parser:
+    """Return a parser that knows those options: making all of them takes longer than all of a hit's other Python code."""
     parser = _Parser(prog="vllm serve", add_help=False, argument_default=argparse.SUPPRESS)
-    for option in table(version).options:
+    for option in map(table(version).option, destinations):
         kwargs: dict[str, Any] = {"dest": option.dest, "default": argparse.SUPPRESS}
         if option.action == "switch":
             kwargs |= {"action": _Switch, "negative": option.negative}
@@ -134,7 +164,8 @@ def _parse(args: Sequence[str], version: str) -> tuple[dict[str, Any], list[str]
     """Return the options that were given, by destination, and the words that belong to none. Raises SpecError."""
     if len(args) > _MOST_WORDS:
         raise SpecError(f"vLLM is given {len(args)} words, more than {_MOST_WORDS}")
-    namespace, rest = _parser(version).parse_known_args(folded(args))
+    words = folded(args)
+    namespace, rest = _parser(version, table(version).near(words)).parse_known_args(words)
     unknown = next((word for word in rest if word.startswith("-") and word != "-"), None)
     if unknown is not None:
         _refuse(unknown, version)
@@ -145,7 +176,7 @@ def _refuse(word: str, version: str) -> NoReturn:
     import difflib  # 4 ms that only a wrong name needs
 
     name = word.split("=", 1)[0].split(".", 1)[0]
-    known = [string for option in table(version).options for string in option.strings]
+    known = list(table(version).destinations)
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     raise SpecError(
         f"vLLM {version} has no option {shorten(name, 60)}",
@@ -220,9 +251,9 @@ def canonical(args: Sequence[str], version: str = DEFAULT_VERSION) -> dict[str, 
     given, rest = _parse(args, version)
     if rest:
         raise SpecError(f"these words belong to no option: {shorten(' '.join(rest), 120)}")
-    known = {option.dest: option for option in table(version).options}
+    known = table(version)
     try:
-        return {dest: _finite(given[dest]) for dest in sorted(given) if not _is_default(known[dest], given[dest])}
+        return {dest: _finite(given[dest]) for dest in sorted(given) if not _is_default(known.option(dest), given[dest])}
     except RecursionError:
         raise SpecError("the JSON value of an option is nested too deep") from None
 
@@ -237,7 +268,7 @@ def _finite(value: JSON) -> JSON:
 
 
 def _is_default(option: Option, value: JSON) -> bool:
-    if option.default is msgspec.UNSET or isinstance(value, bool) != isinstance(option.default, bool):
+    if option.default is UNSTATED or isinstance(value, bool) != isinstance(option.default, bool):
         return False
     return bool(value == option.default)
 
@@ -250,4 +281,4 @@ def compile_factors(args: Sequence[str], version: str = DEFAULT_VERSION) -> dict
 def destination(word: str, version: str = DEFAULT_VERSION) -> str | None:
     """Return vLLM's own name of the option that a word spells: `--max_model_len=1` → `max_model_len`; None for no option."""
     name = folded([word.split("=", 1)[0].split(".", 1)[0]])[0] if word.startswith("-") else word
-    return next((option.dest for option in table(version).options if name in option.strings), None)
+    return table(version).destinations.get(name)
