@@ -29,7 +29,8 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="list the cases")
     options = parser.parse_args()
     known = cases()
-    wanted = [case for name, case in known.items() if not options.case or any(fnmatch.fnmatch(name, g) for g in options.case)]
+    names = [name for glob in options.case or ["*"] for name in known if fnmatch.fnmatch(name, glob)]
+    wanted = [known[name] for name in dict.fromkeys(names)]
     if options.list or not wanted:
         print("\n".join(case.name for case in wanted) or "no such case")
         return int(not wanted)
@@ -37,12 +38,10 @@ def main() -> int:
         options.keep.mkdir(parents=True, exist_ok=True)
 
     def tell(case: Case, result: Result, log: str) -> None:
-        size = f"{result.bytes / 1e6:.1f} MB"
-        print(
-            f"{result.status:7} {case.name:40} {case.gpu:10} {result.ranks} ranks {result.modules} modules {result.graphs} graphs "
-            f"{size} {result.seconds:.0f} s {result.cpu_seconds:.0f} CPU-s {dict(result.passes)} {' '.join(result.chosen)}",
-            flush=True,
-        )
+        counts = f"{result.ranks} ranks {result.modules} modules {result.graphs} graphs {result.bytes / 1e6:.1f} MB"
+        times = f"{result.seconds:.0f} s {result.cpu_seconds:.0f} CPU-s"
+        found = f"{dict(result.passes)} {' '.join(result.chosen)}"
+        print(f"{result.status:7} {case.name:28} {case.gpu} {counts} {times} {found}", flush=True)
         if result.status == "fail":
             print(f"        {result.why}", flush=True)
             for line in log.splitlines()[-options.lines :]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import json
 import shutil
 import tempfile
 import threading
@@ -95,6 +96,10 @@ class Runner:
         try:
             report = run_in(process, request, lambda event: events.append(dict(event)), hub=True)
             result = judge.of_report(case, report, events, request.cache_root, said())
+            if self._keep is not None:
+                (request.cache_root / "report.json").write_text(
+                    json.dumps({"report": dataclasses.asdict(report), "events": events})
+                )
         except WarmstartError as error:
             whole = not isinstance(error, TemporaryError) and any(event["event"] == "ended" for event in events)
             result = judge.of_error(case, error)

@@ -1,0 +1,49 @@
+"""Each class of model on each compute capability that vLLM serves: 7.5, 8.0, 8.6, 8.9, 9.0, 10.0 and 12.0."""
+
+from tests.compile.matrix.case import Case
+
+GPUS = ("t4", "a100-sxm4-80gb", "a10g", "l4", "h100-sxm5-80gb", "b200", "rtx-pro-6000-blackwell-server")
+CLASSES = {
+    "dense": "qwen3-0.6b",
+    "moe": "qwen3-30b-a3b",
+    "mxfp4": "gpt-oss-20b",
+    "mla": "deepseek-v2-lite",
+    "gdn": "qwen3.5-35b-a3b",
+    "multimodal": "qwen2.5-vl-7b",
+    "encoder": "bge-m3",
+}
+EXTRA: dict[str, tuple[str, ...]] = {
+    "gdn": ("--language-model-only",),
+}
+# vLLM refuses bfloat16 before compute capability 8.0; users there ask for float16.
+HALF = ("--dtype", "half")
+_NATIVE_HALF = ("encoder",)
+
+
+def _case(kind: str, gpu: str) -> Case:
+    half = HALF if gpu == "t4" and kind not in _NATIVE_HALF else ()
+    return Case(
+        name=f"{kind}-{gpu}",
+        topic="gpus",
+        model=CLASSES[kind],
+        gpu=gpu,
+        args=(*EXTRA.get(kind, ()), *half),
+    )
+
+
+CASES = (
+    *(_case(kind, gpu) for gpu in GPUS for kind in CLASSES),
+    Case(
+        name="bfloat16-t4",
+        topic="gpus",
+        model="llama-3.2-1b",
+        gpu="t4",
+        args=("--dtype", "bfloat16"),
+        refused="UsageError: Bfloat16 is only supported on GPUs with compute capability of at least 8.0",
+    ),
+    Case(name="dense-h100-mig", topic="gpus", model="qwen3-0.6b", gpu="h100-sxm5-80gb-mig-3g.40gb"),
+    Case(name="dense-gh200", topic="gpus", model="qwen3-0.6b", gpu="gh200-480gb"),
+    Case(name="dense-b300", topic="gpus", model="qwen3-0.6b", gpu="b300"),
+    Case(name="dense-rtx-5090", topic="gpus", model="qwen3-0.6b", gpu="rtx-5090"),
+    Case(name="dense-gb10", topic="gpus", model="qwen3-0.6b", gpu="gb10"),
+)
