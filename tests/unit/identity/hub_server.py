@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ class Hub:
         self.error_code = ""
         self.token = ""
         self.asked: list[str] = []
+        self.sent = 0
         self.sizes: dict[str, int] = {}
         self.url = ""
 
@@ -51,7 +53,12 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(404, b"", {"X-Error-Code": "EntryNotFound"}, body=body)
         data = hub.files[name]
         headers = {"ETag": f'"{hashlib.sha1(data).hexdigest()}"', "X-Repo-Commit": COMMIT}  # noqa: S324
-        return self._send(200, data, headers, body=body)
+        part = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        if part is None:
+            return self._send(200, data, headers, body=body)
+        begin, end = int(part[1]), min(int(part[2]) + 1, len(data))
+        headers["Content-Range"] = f"bytes {begin}-{end - 1}/{len(data)}"
+        return self._send(206, data[begin:end], headers, body=body)
 
     def _send(self, status: int, data: bytes, headers: Mapping[str, str], *, body: bool) -> None:
         self.send_response(status)
@@ -60,6 +67,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         if body:
+            self.hub.sent += len(data)
             self.wfile.write(data)
 
     def log_message(self, *_args: object) -> None:
