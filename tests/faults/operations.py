@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-import msgspec
 from tests.store.cache import AOT_KEY, facts, make_cache, snapshot
 
 from warmstart.archive import Packed, find_installed, install, pack, parse_manifest
 from warmstart.errors import EntryNotFound
 from warmstart.store import GcPolicy, LayerFile, Store, open_store
 from warmstart.store.claims import Body
+from warmstart.typed import loads, read
 
 KEY, OTHER_KEY, OLD_KEY, TWIN_KEY = (hashlib.sha256(name.encode()).hexdigest() for name in ("this", "other", "old", "twin"))
 _DAYS_AGO = 3 * 86400.0
@@ -245,7 +245,7 @@ class ClaimIt:
 
     def check(self, place: Path, start: str) -> None:
         claims = sorted(path for path in place.glob(f"claims/{KEY}/*.json"))
-        bodies = [msgspec.json.decode(path.read_bytes(), type=Body) for path in claims]
+        bodies = [read(Body, loads(path.read_bytes())) for path in claims]
         if start == "another's claim":
             assert bodies[-1].owner == "another", "a living owner's claim was taken over"
         if bodies and bodies[-1].owner == "me" and not bodies[-1].released:

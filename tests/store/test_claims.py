@@ -6,7 +6,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import msgspec
 import pytest
 from tests.store.cache import KEY
 from tests.store.conftest import Entry, Place
@@ -15,6 +14,7 @@ from warmstart.errors import StoreUnavailable, UsageError
 from warmstart.store import Found, names
 from warmstart.store.claims import LONGEST_TTL, Body
 from warmstart.store.waiting import wait_for
+from warmstart.typed import loads, read
 
 
 def test_a_claim_keeps_others_out_until_it_is_released(place: Place) -> None:
@@ -93,7 +93,7 @@ def test_a_claim_that_cannot_be_read_counts_as_held_for_the_longest_time(folder:
 
 def test_a_claim_cannot_ask_for_more_than_the_longest_time(folder: Place) -> None:
     folder.store().claim(KEY, "x" * 1000, 10**9)
-    body = msgspec.json.decode(folder.backend().get(names.claim(KEY, 1), 4096), type=Body)
+    body = read(Body, loads(folder.backend().get(names.claim(KEY, 1), 4096)))
     assert body.ttl == LONGEST_TTL
     assert len(body.owner) == 256
 

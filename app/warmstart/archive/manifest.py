@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import msgspec
-
 from warmstart.errors import EntryInvalid, shorten
-from warmstart.value import Value
+from warmstart.typed import dumps, loads, read
+from warmstart.value import Value, field
 
 FORMAT = 1
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -20,7 +19,7 @@ KEY = re.compile(r"[0-9a-f]{64}")
 LAYER_NAME = re.compile(r"shared|rank-\d{1,5}-\d{1,5}")
 
 
-class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Layer(Value, kw_only=True):
     """One tar.zst blob.
 
     `digest` and `size` (bytes) are those of the compressed blob; `raw_size` is the tar inside it, `files` the regular files in
@@ -36,7 +35,7 @@ class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     content: str
 
 
-class Compiled(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Compiled(Value, kw_only=True):
     """What was compiled, for people, metrics and the check on install. `aot_keys` are vLLM's own directory names.
 
     `counters` are the pass's figures by name (modules found, compiled, saved …; seconds are rounded to milliseconds).
@@ -51,10 +50,10 @@ class Compiled(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ranks: int
     modules: int
     graphs: int
-    counters: dict[str, int] = msgspec.field(default_factory=dict)
+    counters: dict[str, int] = field(default_factory=dict)
 
 
-class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Manifest(Value, kw_only=True):
     """One entry. `created` is UTC in RFC 3339 with a Z; `raw_bytes` and `files` are sums over the layers' regular files."""
 
     format: int
@@ -69,7 +68,14 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     def encode(self) -> bytes:
         """Return the document as it is stored: compact JSON with sorted names, equal bytes for equal manifests."""
-        return msgspec.json.encode(self, order="sorted")
+        return dumps(
+            {
+                **self.items(),
+                "compiled": self.compiled.items(),
+                "layers": [layer.items() for layer in self.layers],
+            },
+            sort=True,
+        )
 
 
 class Bounds(Value, kw_only=True):
@@ -87,7 +93,7 @@ class Bounds(Value, kw_only=True):
 BOUNDS = Bounds()
 
 
-class _Version(msgspec.Struct, frozen=True):
+class _Version(Value):
     """The one field that every version of the document has."""
 
     format: int
@@ -101,8 +107,9 @@ def parse_manifest(data: bytes, *, key: str | None = None, bounds: Bounds = BOUN
     if len(data) > bounds.manifest_bytes:
         raise EntryInvalid(f"the manifest has {len(data)} bytes, more than {bounds.manifest_bytes}")
     try:
-        version = msgspec.json.decode(data, type=_Version).format
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        document = loads(data)
+        version = read(_Version, document).format
+    except ValueError as error:
         raise EntryInvalid(f"the manifest is not readable: {shorten(error)}") from error
     if version > FORMAT:
         raise EntryInvalid(
@@ -111,8 +118,8 @@ def parse_manifest(data: bytes, *, key: str | None = None, bounds: Bounds = BOUN
     if version != FORMAT:
         raise EntryInvalid(f"the manifest has format {version}, which does not exist")
     try:
-        manifest = msgspec.json.decode(data, type=Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        manifest = read(Manifest, document, strict=True)
+    except ValueError as error:
         raise EntryInvalid(f"the manifest is not valid: {shorten(error)}") from error
     _check(manifest, bounds)
     if key is not None and manifest.key != key:
@@ -142,9 +149,9 @@ def _check(manifest: Manifest, bounds: Bounds) -> None:
 def _check_layer(layer: Layer, bounds: Bounds) -> None:
     if not LAYER_NAME.fullmatch(layer.name):
         raise EntryInvalid(f"the manifest names a layer {shorten(layer.name, 40)!r}")
-    for field, digest in (("digest", layer.digest), ("content", layer.content)):
+    for what, digest in (("digest", layer.digest), ("content", layer.content)):
         if not DIGEST.fullmatch(digest):
-            raise EntryInvalid(f"layer {layer.name}: {field} is not sha256 and 64 hex digits: {shorten(digest, 80)!r}")
+            raise EntryInvalid(f"layer {layer.name}: {what} is not sha256 and 64 hex digits: {shorten(digest, 80)!r}")
     _within(f"layer {layer.name}: size", layer.size, bounds.layer_bytes)
     _within(f"layer {layer.name}: raw_size", layer.raw_size, bounds.raw_bytes)
     _within(f"layer {layer.name}: files", layer.files, bounds.files)

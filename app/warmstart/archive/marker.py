@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import msgspec
-
 from warmstart.archive.disk import FILE_MODE, sync_folder
 from warmstart.archive.names import RESERVED
+from warmstart.typed import dumps, loads, read
+from warmstart.value import Value
 
 FORMAT = 1
 
 
-class Marker(msgspec.Struct, frozen=True, kw_only=True):
+class Marker(Value, kw_only=True):
     """One install: which manifest (its SHA-256), which layers of it, and each file with its bytes."""
 
     format: int
@@ -31,21 +31,26 @@ def read_marker(root: Path, key: str) -> Marker | None:
     A marker that cannot be used is as good as none: the install runs again and writes a new one.
     """
     try:
-        marker = msgspec.json.decode((root / RESERVED / f"{key}.json").read_bytes(), type=Marker)
+        marker = parse_marker((root / RESERVED / f"{key}.json").read_bytes())
         if marker.format != FORMAT or marker.key != key:
             return None
         for path, size in marker.files:
             if (root / path).stat().st_size != size:
                 return None
-    except (OSError, ValueError, msgspec.MsgspecError):
+    except (OSError, ValueError):
         return None
     return marker
+
+
+def parse_marker(data: bytes) -> Marker:
+    """Return the marker in a file's bytes. Raises ValueError where there is none."""
+    return read(Marker, loads(data))
 
 
 def write_marker(marker: Marker, temporary: Path) -> None:
     """Write the marker to the file `temporary`, on the cache root's disk, and get it to that disk."""
     with temporary.open("wb") as file:
-        file.write(msgspec.json.encode(marker))
+        file.write(dumps(marker.items()))
         file.flush()
         os.fsync(file.fileno())
         os.fchmod(file.fileno(), FILE_MODE)

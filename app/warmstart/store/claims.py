@@ -12,18 +12,18 @@ from __future__ import annotations
 import contextlib
 import secrets
 
-import msgspec
-
 from warmstart.errors import EntryInvalid, WarmstartError
 from warmstart.store import names
 from warmstart.store.backend import Backend, ObjectInfo, ObjectMissing
 from warmstart.store.clock import ServerClock
+from warmstart.typed import dumps, loads, read
+from warmstart.value import Value
 
 LONGEST_TTL = 3600.0
 _LIMIT = 4096
 
 
-class Body(msgspec.Struct, frozen=True, kw_only=True):
+class Body(Value, kw_only=True):
     """What a claim's object says. `token` is drawn for each claim, so that equal owner names are told apart."""
 
     format: int
@@ -57,7 +57,7 @@ class ObjectClaim:
         """Extend the claim. False where another has taken it over. Raises what the store raises when it does not answer."""
         if self._gone:
             return False
-        self._backend.put(self._name(), msgspec.json.encode(self._body))
+        self._backend.put(self._name(), dumps(self._body.items()))
         if max(_generations(self._backend, self._key), default=0) > self._generation:
             self._gone = True
         return not self._gone
@@ -68,7 +68,7 @@ class ObjectClaim:
             return
         self._gone = True
         with contextlib.suppress(WarmstartError):
-            self._backend.put(self._name(), msgspec.json.encode(msgspec.structs.replace(self._body, released=True)))
+            self._backend.put(self._name(), dumps(self._body.replace(released=True).items()))
             for generation in _generations(self._backend, self._key):
                 if generation < self._generation:
                     self._backend.delete(names.claim(self._key, generation))
@@ -97,7 +97,7 @@ class ObjectClaims:
             return None
         body = Body(format=1, owner=owner[:256], token=secrets.token_hex(16), ttl=min(max(ttl, 1.0), LONGEST_TTL))
         name = names.claim(key, last + 1)
-        if not self._backend.put_create(name, msgspec.json.encode(body)):
+        if not self._backend.put_create(name, dumps(body.items())):
             return None
         if not self._exclusive and self._read(name) != body:
             return None
@@ -113,8 +113,8 @@ class ObjectClaims:
 
     def _read(self, name: str) -> Body | None:
         try:
-            return msgspec.json.decode(self._backend.get(name, _LIMIT), type=Body)
-        except (ObjectMissing, EntryInvalid, msgspec.MsgspecError, UnicodeDecodeError):
+            return read(Body, loads(self._backend.get(name, _LIMIT)))
+        except (ObjectMissing, EntryInvalid, ValueError):
             return None
 
 

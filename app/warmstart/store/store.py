@@ -6,8 +6,6 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from warmstart.errors import AccessDenied, EntryInvalid, EntryNotFound, UsageError, WarmstartError, shorten
 from warmstart.store import names
 from warmstart.store.backend import Backend, ObjectMissing
@@ -15,18 +13,20 @@ from warmstart.store.clock import ServerClock
 from warmstart.store.model import Found, StoreOptions
 from warmstart.store.trust import Trust
 from warmstart.store.view import MANIFEST_LIMIT, view
+from warmstart.typed import dumps, loads, read
+from warmstart.value import Value
 
 if TYPE_CHECKING:
     from warmstart.store.care_model import Collected, EntrySummary, GcPlan, GcPolicy, Usage, Verified
     from warmstart.store.claims import ObjectClaims
     from warmstart.store.model import Claim, LayerFile, Published
 
-_MARKER = msgspec.json.encode({"format": names.STORE_FORMAT})
+_MARKER = dumps({"format": names.STORE_FORMAT})
 _MARKER_LIMIT = 4096
 _MOST_OTHERS = 32
 
 
-class _Marker(msgspec.Struct, frozen=True):
+class _Marker(Value):
     format: int
 
 
@@ -228,8 +228,8 @@ class Store:
                     hint="choose an empty prefix or folder",
                 )
         try:
-            marker = msgspec.json.decode(stored, type=_Marker)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            marker = read(_Marker, loads(stored))
+        except ValueError as error:
             raise EntryInvalid(f"{self.url}/{names.MARKER} is not readable: {shorten(error)}") from error
         if marker.format > names.STORE_FORMAT:
             raise EntryInvalid(

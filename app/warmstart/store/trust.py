@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from warmstart.errors import EntryInvalid, EntryNotTrusted, UsageError, shorten
+from warmstart.typed import dumps, loads, read
+from warmstart.value import Value
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -25,23 +25,19 @@ PAYLOAD_TYPE = "application/vnd.warmstart.manifest+json"
 _MOST_SIGNATURES = 16
 
 
-class Signature(msgspec.Struct, frozen=True):
+class Signature(Value):
     """One signature: of the key with that id (see `key_id`), base64."""
 
     keyid: str
     sig: str
 
 
-class Envelope(msgspec.Struct, frozen=True, rename={"payload_type": "payloadType"}):
+class Envelope(Value):
     """A DSSE envelope; `payload` is base64."""
 
     payload: str
-    payload_type: str
+    payloadType: str  # noqa: N815 - the field's name in the format
     signatures: tuple[Signature, ...]
-
-
-class _Kind(msgspec.Struct, frozen=True):
-    payloadType: str | None = None  # noqa: N815 - the field's name in the format
 
 
 class Trust:
@@ -74,7 +70,7 @@ class Trust:
         if self._signing is None:
             return document
         signature = Signature(keyid=self.signer, sig=_base64(self._signing.sign(_pae(document))))
-        return msgspec.json.encode(Envelope(_base64(document), PAYLOAD_TYPE, (signature,)))
+        return dumps({"payload": _base64(document), "payloadType": PAYLOAD_TYPE, "signatures": [signature.items()]})
 
     def ours(self, document: bytes, signatures: Iterable[Signature]) -> bool:
         """Whether the manifest is signed by the own key; True where there is none, since then nothing more could be asked."""
@@ -112,13 +108,16 @@ class Trust:
 def unwrap(stored: bytes) -> tuple[bytes, tuple[Signature, ...]]:
     """Return the manifest and the signatures on it, none of them checked."""
     try:
-        if msgspec.json.decode(stored, type=_Kind).payloadType is None:
+        said = loads(stored)
+        if not isinstance(said, dict):
+            raise ValueError("it is not an object")  # noqa: TRY301, TRY004 - every wrong document is told in one place
+        if said.get("payloadType") is None:
             return stored, ()
-        envelope = msgspec.json.decode(stored, type=Envelope)
-        if envelope.payload_type != PAYLOAD_TYPE or len(envelope.signatures) > _MOST_SIGNATURES:
-            raise EntryInvalid(f"the entry is an envelope of {shorten(envelope.payload_type, 60)!r}, which is not a manifest")
+        envelope = read(Envelope, said)
+        if envelope.payloadType != PAYLOAD_TYPE or len(envelope.signatures) > _MOST_SIGNATURES:
+            raise EntryInvalid(f"the entry is an envelope of {shorten(envelope.payloadType, 60)!r}, which is not a manifest")
         return _unbase64(envelope.payload), envelope.signatures
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except ValueError as error:
         raise EntryInvalid(f"the manifest is not readable: {shorten(error)}") from error
 
 

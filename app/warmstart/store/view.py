@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import hashlib
 
-import msgspec
-
 from warmstart.errors import EntryInvalid, shorten
+from warmstart.typed import dumps, loads, read
+from warmstart.value import Value
 
 MANIFEST_LIMIT = 12 << 20
 """Bytes of the largest manifest that is read, envelope included."""
 
 
-class LayerView(msgspec.Struct, frozen=True):
+class LayerView(Value):
     """A layer: which blob, and the digest of its content without times."""
 
     name: str
@@ -25,7 +25,7 @@ class LayerView(msgspec.Struct, frozen=True):
     content: str
 
 
-class CompiledView(msgspec.Struct, frozen=True):
+class CompiledView(Value):
     """What was compiled, for people."""
 
     model: str = ""
@@ -33,7 +33,7 @@ class CompiledView(msgspec.Struct, frozen=True):
     vllm: str = ""
 
 
-class ManifestView(msgspec.Struct, frozen=True):
+class ManifestView(Value):
     """What the store reads of a manifest."""
 
     format: int
@@ -52,8 +52,8 @@ def result(document: bytes) -> str:
     """
     view(document)
     try:
-        whole = msgspec.json.decode(document)
-    except (msgspec.MsgspecError, RecursionError) as error:
+        whole = loads(document)
+    except ValueError as error:
         raise EntryInvalid(f"the manifest is not readable: {shorten(error)}") from error
     said = {name: value for name, value in whole.items() if name not in ("created", "tool")}
     compiled = whole.get("compiled")
@@ -63,14 +63,14 @@ def result(document: bytes) -> str:
         {name: value for name, value in layer.items() if name not in ("digest", "size", "raw_size")}
         for layer in whole["layers"]
     ]
-    return hashlib.sha256(msgspec.json.encode(said, order="sorted")).hexdigest()
+    return hashlib.sha256(dumps(said, sort=True)).hexdigest()
 
 
 def view(document: bytes, key: str | None = None) -> ManifestView:
     """Return the view of a manifest; EntryInvalid where it is none, or not that of `key`."""
     try:
-        seen = msgspec.json.decode(document, type=ManifestView)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        seen = read(ManifestView, loads(document))
+    except ValueError as error:
         raise EntryInvalid(f"the manifest is not readable: {shorten(error)}") from error
     if key is not None and seen.key != key:
         raise EntryInvalid(f"the manifest is of key {shorten(seen.key, 64)}, not of {key}")

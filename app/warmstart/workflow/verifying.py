@@ -80,9 +80,7 @@ def verify(settings: Settings, server_log: str | None) -> tuple[Result, int]:
 
 def installed(root: Path) -> Iterator[Install]:
     """Yield the installations below a cache root."""
-    import msgspec
-
-    from warmstart.archive.marker import Marker
+    from warmstart.archive.marker import parse_marker
 
     try:
         markers = [entry for entry in os.scandir(root / ".warmstart") if _MARKER.fullmatch(entry.name)]
@@ -90,9 +88,9 @@ def installed(root: Path) -> Iterator[Install]:
         return
     for entry in markers:
         try:
-            marker = msgspec.json.decode(Path(entry.path).read_bytes(), type=Marker)
+            marker = parse_marker(Path(entry.path).read_bytes())
             yield Install(marker.key, marker.aot_keys, tuple(marker.files), entry.stat().st_mtime_ns)
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, ValueError):
             continue
 
 
