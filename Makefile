@@ -39,7 +39,10 @@ demo: setup ## The main job on real input: plan, compile for an H200 without a G
 	$(BIN)/python examples/qwen3-0.6b/demo.py
 
 test: setup servers chart-tools ## Every test that needs no GPU and no cluster, the real compile pass included
-	$(BIN)/python -m pytest tests --ignore tests/image --ignore tests/cluster -m "not gpu and not cluster"
+	$(BIN)/python -m pytest tests --ignore tests/image --ignore tests/cluster -m "not gpu and not cluster and not matrix"
+
+test-matrix: setup ## The compile pass over every model, feature, layout and GPU type of docs/compatibility.md (hours)
+	$(BIN)/python -m pytest tests/compile/matrix
 
 test-cluster: setup servers chart-tools ## Images, and a real control plane and real pods (Debian, root, Go; builds Kubernetes once)
 	tests/cluster/setup.sh
@@ -78,4 +81,4 @@ lock: ## Resolve requirements/*.in into their lock files
 clean: ## Remove what make created
 	rm -rf $(VENV) .venv-servers .venv-chart .bench .demo dist build
 
-.PHONY: help setup servers chart-tools demo test test-cluster test-gpu lint image chart bench bench-gpu lock clean
+.PHONY: help setup servers chart-tools demo test test-matrix test-cluster test-gpu lint image chart bench bench-gpu lock clean

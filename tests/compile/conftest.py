@@ -16,6 +16,11 @@ from warmstart.gpus import load_catalog
 ARGS = ("--max-model-len", "4096")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Name the marker of what `make test-matrix` runs and `make test` does not."""
+    config.addinivalue_line("markers", "matrix: a case of the compatibility matrix outside its shard; run by make test-matrix")
+
+
 @dataclasses.dataclass(frozen=True)
 class Pass:
     """One pass: what was asked, what came of it, and its events."""

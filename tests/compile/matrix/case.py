@@ -13,10 +13,12 @@ MODELS = Path(__file__).parent / "models"
 HUB = "matrix"
 """The hub organisation under which the models are laid out: vLLM's key holds the model's name, so no path may be in it."""
 
-# What a server image has: FlashInfer counts as present where nvcc and ninja are. Both come as packages of the lock file.
+# What a server image has: nvcc, ninja (both come as packages of the lock file) and flashinfer-cubin, so that FlashInfer counts
+# as present.
 SERVER: Mapping[str, str] = {
     "CUDA_HOME": str(next(Path(sys.prefix).glob("lib/python*/site-packages/nvidia/cu13"))),
     "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+    "VLLM_HAS_FLASHINFER_CUBIN": "1",
 }
 
 

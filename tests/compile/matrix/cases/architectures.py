@@ -53,4 +53,19 @@ _TEXT = [
     "kimi-linear-48b-a3b",
 ]
 
-CASES = tuple(Case(name=name, topic="models", model=name, max_len=2048 if name == "opt-125m" else 4096) for name in _TEXT)
+# vLLM itself switches compilation off for these, for its breakable CUDA graphs.
+_OFF = ("deepseek-v3.2",)
+
+CASES = (
+    *(
+        Case(
+            name=name,
+            topic="models",
+            model=name,
+            max_len=2048 if name == "opt-125m" else 4096,
+            nothing="compilation is off" if name in _OFF else "",
+        )
+        for name in _TEXT
+    ),
+    Case(name="deepseek-v3.2-compiled", topic="models", model="deepseek-v3.2", env={"VLLM_USE_BREAKABLE_CUDAGRAPH": "0"}),
+)

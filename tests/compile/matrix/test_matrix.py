@@ -1,0 +1,77 @@
+"""The matrix: each case run for real. `make test` runs a shard that has a bit of everything, `make test-matrix` all of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from tests.compile.matrix.case import SERVER
+from tests.compile.matrix.judge import Result
+from tests.compile.matrix.registry import cases
+from tests.compile.matrix.runner import Runner
+
+from warmstart.compiler import CompileRequest, run_pass
+from warmstart.gpus import load_catalog
+
+CASES = cases()
+SHARD = [name for name, case in CASES.items() if case.shard]
+REST = [name for name, case in CASES.items() if not case.shard]
+BOTH_WAYS = ("qwen3-0.6b", "tp2")
+
+
+@pytest.fixture(scope="session")
+def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
+    """Run the cases of the tests that were selected, in processes that share the imports."""
+    wanted = [item.callspec.params["name"] for item in request.session.items if "outcomes" in getattr(item, "fixturenames", ())]
+    done = Runner(tmp_path_factory.mktemp("matrix"), lambda *_: None).run([CASES[name] for name in dict.fromkeys(wanted)])
+    return {result.name: result for result in done}
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("name", SHARD)
+def test_case_of_the_shard(name: str, outcomes: dict[str, Result]) -> None:
+    """The pass comes to what its case says: the right graph, or the right refusal."""
+    assert outcomes[name].status != "fail", outcomes[name].why
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("name", REST)
+def test_case(name: str, outcomes: dict[str, Result]) -> None:
+    """The pass comes to what its case says: the right graph, or the right refusal."""
+    assert outcomes[name].status != "fail", outcomes[name].why
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("name", BOTH_WAYS)
+def test_a_forked_pass_is_the_pass_of_a_process_of_its_own(name: str, outcomes: dict[str, Result], tmp_path: Path) -> None:
+    """Sharing the imports changes neither the keys nor one factor of them, nor how much is compiled."""
+    case = CASES[name]
+    own = run_pass(
+        CompileRequest(
+            model=case.hub_name,
+            model_files=case.write_model(tmp_path / "model"),
+            args=case.serve_args,
+            env=case.environment,
+            gpu=load_catalog().get(case.gpu),
+            cache_root=tmp_path / "cache",
+        )
+    )
+    shared = outcomes[name]
+    assert (own.aot_keys, own.modules, own.graphs) == (shared.keys, shared.modules, shared.graphs)
+    assert own.ranks[0].factors == shared.factors
+
+
+def test_the_names_of_the_shard_cover_every_topic() -> None:
+    """What `make test` runs has models, features, parallel layouts, GPU types and a refusal among it."""
+    assert {CASES[name].topic for name in SHARD} >= {"models", "features", "parallel", "gpus"}
+    assert any(CASES[name].refused for name in SHARD)
+    assert set(BOTH_WAYS) <= set(SHARD)
+
+
+def test_a_case_that_changes_its_model_has_a_name_of_its_own() -> None:
+    """Two models under one name would share a key of vLLM by accident."""
+    changed = dataclasses.replace(CASES["qwen3-0.6b"], name="changed", config={"hidden_size": 2048})
+    assert changed.hub_name == "matrix/changed"
+    assert CASES["qwen3-0.6b"].hub_name == "matrix/qwen3-0.6b"
+    assert CASES["qwen3-0.6b"].environment == SERVER
