@@ -8,6 +8,7 @@ import io
 import pickle
 from typing import TYPE_CHECKING, Any
 
+from warmstart.compiler.lines import INDEPENDENT_RANK
 from warmstart.errors import ModelFilesError, UnsupportedError, UsageError, shorten
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def engine_config(namespace: Any) -> Any:
         raise UsageError(f"vLLM refuses this configuration: {shorten(error)}") from error
 
 
-def as_in_engine_core(config: Any, dp_rank: int) -> Any:
+def as_in_engine_core(line: Line, config: Any, dp_rank: int) -> Any:
     """Return the configuration as the engine core process of a data-parallel rank holds it before it starts its workers.
 
     The server pickles its configuration into that process, which then takes its rank (EngineCoreProc.run_engine_core).
@@ -81,8 +82,11 @@ def as_in_engine_core(config: Any, dp_rank: int) -> Any:
     parallel.data_parallel_index = dp_rank
     if data_parallel and config.model_config.is_moe:
         parallel.data_parallel_rank = dp_rank
-    else:
+    elif line.has(INDEPENDENT_RANK):
         parallel.reconfigure_for_independent_dp_rank()
+    else:
+        parallel.data_parallel_size = parallel.data_parallel_size_local = 1
+        parallel.data_parallel_rank = 0
     return config
 
 

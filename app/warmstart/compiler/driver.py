@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from warmstart import errors
-from warmstart.compiler import hub, lines
+from warmstart.compiler import hub, index, lines
 from warmstart.compiler.process import Process
 from warmstart.compiler.report import CompileReport, CompileRequest, RankReport
 from warmstart.errors import CompileError, NoSpaceError, UsageError
@@ -63,6 +63,8 @@ def run_in(
     begin = time.monotonic()
     events, code = process.run(request, on_event or (lambda _event: None), stop or (lambda: False), hub=hub)
     _check(request, events, code)
+    if request.server_root is not None:
+        index.write_for(request.server_root, request.cache_root)
     return _summary(request, events, time.monotonic() - begin)
 
 

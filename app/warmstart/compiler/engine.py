@@ -8,21 +8,24 @@ GPU-bound steps after its model run.
 
 from __future__ import annotations
 
+import importlib
 import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vllm.config import set_current_vllm_config
-from vllm.distributed.ec_transfer.ec_connector.encoder_output_width import measure_encoder_output_widths
 from vllm.platforms import current_platform
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor.abstract import Executor
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 from vllm.v1.worker.worker_base import WorkerWrapperBase
 
+from warmstart.compiler.lines import ENCODER_WIDTHS, RANDOMIZED_PROFILE
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from warmstart.compiler.lines import Line
     from warmstart.compiler.rank import Place
 
 
@@ -32,6 +35,7 @@ class RankExecutor(UniProcExecutor):  # type: ignore[misc]
     `phase` is called with a name at the end of each step. `settle` is called with the worker after its model is loaded.
     """
 
+    line: Line
     place: Place
     phase: Callable[[str], None]
     settle: Callable[[Any], None]
@@ -66,8 +70,9 @@ class RankExecutor(UniProcExecutor):  # type: ignore[misc]
     def determine_available_memory(self) -> list[int]:
         """Run the model as memory profiling does (this compiles it); nothing is measured, the answer is the request."""
         worker = self.driver_worker.worker
+        inputs = {"randomize_inputs": worker.randomize_dummy_inputs} if self.line.has(RANDOMIZED_PROFILE) else {}
         with set_current_vllm_config(worker.vllm_config), _inference_mode():
-            worker.model_runner.profile_run(randomize_inputs=worker.randomize_dummy_inputs)
+            worker.model_runner.profile_run(**inputs)
         self.phase("compile")
         return [int(worker.requested_memory)]
 
@@ -78,20 +83,21 @@ class RankExecutor(UniProcExecutor):  # type: ignore[misc]
         """Capture and warm up nothing: with AOT compilation every range was compiled at the model's first call."""
 
 
-def start(config: Any, place: Place, phase: Callable[[str], None], settle: Callable[[Any], None]) -> Any:
+def start(line: Line, config: Any, place: Place, phase: Callable[[str], None], settle: Callable[[Any], None]) -> Any:
     """Start the engine core of this rank as far as compilation goes, and return its worker."""
     from vllm.plugins import load_general_plugins
 
     load_general_plugins()
-    executor_class = type(
-        "RankExecutor", (RankExecutor,), {"place": place, "phase": staticmethod(phase), "settle": staticmethod(settle)}
-    )
+    members = {"line": line, "place": place, "phase": staticmethod(phase), "settle": staticmethod(settle)}
+    executor_class = type("RankExecutor", (RankExecutor,), members)
     core = EngineCore.__new__(EngineCore)
     core.vllm_config = config
     core.log_stats = False
     core.available_gpu_memory_for_kv_cache = -1
     core.model_executor = executor_class(config)
-    measure_encoder_output_widths(config, core.model_executor.collective_rpc)
+    if line.has(ENCODER_WIDTHS):
+        module, _, measure = ENCODER_WIDTHS.rpartition(".")
+        getattr(importlib.import_module(module), measure)(config, core.model_executor.collective_rpc)
     core._initialize_kv_caches(config)
     return core.model_executor.driver_worker.worker
 

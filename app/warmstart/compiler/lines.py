@@ -12,22 +12,51 @@ from warmstart.errors import UnsupportedError
 class Line:
     """One line of vLLM releases: the torch that it pairs with, and where it differs from the newest line.
 
-    `arg_parser` is the module that makes the parser of `vllm serve`. `absent` are names that seams replace in newer lines and
-    that this one has not got: there is nothing to stand in for.
+    `arg_parser` is the module that makes the parser of `vllm serve`. `absent` are names that the pass uses or replaces in newer
+    lines and that this one has not got: there is nothing to call or to stand in for. `whole_artifacts` says that an AOT
+    artifact holds its compiled graphs ("mega" artifacts, from torch 2.12 on); without, they lie beside it, and an index names
+    them by absolute paths.
     """
 
     vllm: str
     torch: str
     arg_parser: str
     absent: frozenset[str] = frozenset()
+    whole_artifacts: bool = True
+
+    def has(self, name: str) -> bool:
+        """Return whether this line has a name that newer ones have."""
+        return name not in self.absent
 
 
+# A kernel's parameter goes through its layout transform itself, not a copy of it.
 _SHALLOW_COPY = "vllm.model_executor.kernels.linear.mixed_precision.MPLinearKernel._shallow_copy"
+# Widths of encoder outputs are not measured before the KV cache is laid out.
+ENCODER_WIDTHS = "vllm.distributed.ec_transfer.ec_connector.encoder_output_width.measure_encoder_output_widths"
+# The profile run has no choice of inputs.
+RANDOMIZED_PROFILE = "vllm.v1.worker.gpu_worker.Worker.randomize_dummy_inputs"
+# EngineCoreProc.run_engine_core sets the fields of an independent data-parallel rank itself.
+INDEPENDENT_RANK = "vllm.config.ParallelConfig.reconfigure_for_independent_dp_rank"
 
 LINES = (
     Line(vllm="0.33", torch="2.14", arg_parser="vllm.entrypoints.common.cli_args"),
-    # A kernel's parameter goes through the layout transform itself, not a copy of it.
     Line(vllm="0.32", torch="2.13", arg_parser="vllm.entrypoints.launchers.cli_args", absent=frozenset({_SHALLOW_COPY})),
+    Line(
+        vllm="0.26",
+        torch="2.11",
+        arg_parser="vllm.entrypoints.openai.cli_args",
+        absent=frozenset(
+            {
+                "torch.accelerator.empty_host_cache",
+                "humming.device",  # an older humming, which vLLM uses only where it is asked for
+                _SHALLOW_COPY,
+                ENCODER_WIDTHS,
+                RANDOMIZED_PROFILE,
+                INDEPENDENT_RANK,
+            }
+        ),
+        whole_artifacts=False,
+    ),
 )
 
 

@@ -28,7 +28,8 @@ class Module:
     """One module with `support_torch_compile`, and what became of it.
 
     `pieces` counts the (graph, range) pairs that vLLM compiled, `entries` those that the artifact on disk holds, `artifacts`
-    the distinct binaries behind them (equal layers share one).
+    the distinct binaries behind them (equal layers share one). `graphs_folder` is where they lie where the artifact itself
+    does not hold them.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Module:
     entries: int = 0
     artifacts: int = 0
     bytes: int = 0
+    graphs_folder: str = ""
     compile_seconds: float = 0.0
     calls: int = 0
 
@@ -54,6 +56,8 @@ class Watch:
         self._bench = bench
         self._found: list[weakref.ref[Any]] = []
         self._stored: tuple[int, int] | None = None
+        self._graphs_compiled = 0
+        self._load_artifact: Any = None
         self.modules: list[Module] = []
         self.factors: dict[str, str] = {}
 
@@ -63,6 +67,13 @@ class Watch:
         alive = {id(module): module for module in (ref() for ref in self._found) if module is not None}
         return tuple(type(module).__name__ for module in alive.values() if not module.do_not_compile)
 
+    @property
+    def graphs_compiled(self) -> int:
+        """Graphs that Inductor was asked to compile in this process; without whole artifacts, those that it did compile."""
+        from vllm.compilation.counter import compilation_counter as counter
+
+        return int(counter.num_inductor_compiles) if _whole() else self._graphs_compiled
+
     def install(self) -> None:
         """Take the last step of each compiled module; see the module's docstring."""
         bench = self._bench
@@ -71,6 +82,7 @@ class Watch:
             decorators = bench.module("vllm.compilation.decorators")
             stored = bench.module("vllm.compilation.caching").StandaloneCompiledArtifacts
             make, compile_module, load = wrapper.__init__, wrapper.aot_compile, decorators._try_load_aot_compiled_fn
+            self._load_artifact = load
             caching = bench.module("vllm.compilation.caching")
             load_all, hash_factors = stored.load_all, caching.aot_compile_hash_factors
 
@@ -84,9 +96,11 @@ class Watch:
 
             def record_factors(config: Any) -> Any:
                 factors = hash_factors(config)
+                # Without whole artifacts the compiler's factors are not in the AOT key, but in that of the graphs beside it.
+                inner = [] if _whole() else caching.get_inductor_factors()
                 self.factors = {
                     name: hashlib.sha256(str(value).encode()).hexdigest()[:16]
-                    for name, value in zip(_FACTORS, factors, strict=True)
+                    for name, value in zip(_FACTORS, [*factors, *inner], strict=True)
                 }
                 return factors
 
@@ -97,6 +111,17 @@ class Watch:
                 wrapper, "aot_compile", lambda module, *args, **kwargs: self._compile(compile_module, module, args, kwargs)
             )
             bench.replace(decorators, "_try_load_aot_compiled_fn", lambda module, path: self._load(load, module, path))
+            if not _whole():
+                adaptor = bench.module("vllm.compilation.compiler_interface").InductorStandaloneAdaptor
+                compile_graph = adaptor.compile
+
+                def count_and_compile(*args: Any, **kwargs: Any) -> Any:
+                    # vLLM leaves this call by an exception where it holds an equal graph already: that one is not compiled.
+                    compiled = compile_graph(*args, **kwargs)
+                    self._graphs_compiled += 1
+                    return compiled
+
+                bench.replace(adaptor, "compile", count_and_compile)
 
     def check(self, root: Path) -> None:
         """Compare what was found, compiled and saved; read each fresh artifact back through vLLM's own load path.
@@ -115,6 +140,8 @@ class Watch:
             if not path.is_file():
                 raise CompileError(f"{module.name} was compiled and not saved: {path.relative_to(root)} is not there")
             module.bytes = path.stat().st_size
+            if module.graphs_folder:
+                module.bytes += sum(file.stat().st_size for file in Path(module.graphs_folder).rglob("*") if file.is_file())
             if not module.entries:
                 raise CompileError(f"the artifact of {module.name} holds no graphs: {path.relative_to(root)}")
             if not module.loaded and module.entries != module.pieces:
@@ -126,6 +153,7 @@ class Watch:
 
         seen = Module(type(module).__name__, getattr(module, "_compile_tag", ""), module._aot_compilation_path)
         self.modules.append(seen)
+        first = not module.compilation_config.cache_dir
         begin, pieces = time.monotonic(), counter.num_backend_compilations
         with outside_fake_mode(), torch.compiler.set_stance("default"):
             function = compile_module(module, *args, **kwargs)
@@ -136,21 +164,36 @@ class Watch:
         def save_and_read_back() -> None:
             with outside_fake_mode():
                 save()
-            self._read_back(module, seen)
+            if _whole():
+                self._read_back(module, seen)
+            else:
+                self._read_back_beside(module, seen, first=first)
 
         # vLLM calls it right after this; an instance attribute hides the method for this one module.
         module.__dict__["save_aot_compiled_function"] = save_and_read_back
         return self._end(function, seen)
 
     def _load(self, load: Any, module: Any, path: str) -> Any:
-        with outside_fake_mode():
-            function = load(module, path)
+        seen = Module(type(module).__name__, getattr(module, "_compile_tag", ""), path, loaded=True)
+        function = self._load_and_count(load, module, seen)
         if function is None:
             return None
-        seen = Module(type(module).__name__, getattr(module, "_compile_tag", ""), path, loaded=True)
         self.modules.append(seen)
-        seen.entries, seen.artifacts = self._stored or (0, 0)
         return self._end(function, seen)
+
+    def _load_and_count(self, load: Any, module: Any, seen: Module) -> Any:
+        from vllm.compilation.counter import compilation_counter as counter
+
+        pieces, artifacts = counter.num_backend_compilations, counter.num_compiled_artifacts_loaded
+        with outside_fake_mode():
+            function = load(module, seen.path)
+        if _whole():
+            seen.entries, seen.artifacts = self._stored or (0, 0)
+        elif function is not None:
+            seen.entries = counter.num_backend_compilations - pieces
+            seen.artifacts = counter.num_compiled_artifacts_loaded - artifacts
+            seen.graphs_folder = function._artifacts.compiled_fn.vllm_backend.compiler_manager.cache_dir
+        return function
 
     def _read_back(self, module: Any, seen: Module) -> None:
         """Load what was just saved, by vLLM's own function, and count what is in it."""
@@ -166,6 +209,24 @@ class Watch:
         if not isinstance(function._artifacts.compiled_fn, caching.VllmSerializableFunction):
             raise CompileError(f"the artifact of {seen.name} reads back as {type(function._artifacts.compiled_fn).__name__}")
         seen.entries, seen.artifacts = self._stored or (0, 0)
+
+    def _read_back_beside(self, module: Any, seen: Module, *, first: bool) -> None:
+        """Load what was just saved as a server does that finds its graphs beside the artifact, by an index.
+
+        `first` says that this module was the one by whose code the folder of all graphs was named.
+        """
+        if not Path(seen.path).is_file():
+            return
+        config, compiled = module.compilation_config, self._graphs_compiled
+        folder = config.cache_dir
+        if first:
+            config.cache_dir = ""  # as in a new process: the name of the folder is found again
+        if self._load_and_count(self._load_artifact, module, seen) is None:
+            raise CompileError(f"the artifact of {seen.name} does not read back", hint="vLLM's reason is in the log above")
+        if config.cache_dir != folder:
+            raise CompileError(f"a server would look for the graphs of {seen.name} in another folder than where they are")
+        if self._graphs_compiled != compiled:
+            raise CompileError(f"{self._graphs_compiled - compiled} graphs of {seen.name} were compiled again when read back")
 
     def _end(self, function: Any, seen: Module) -> Any:
         from vllm.compilation.caching import VllmSerializableFunction
@@ -189,6 +250,13 @@ def _graph(compiled: Any) -> Any:
         with outside_fake_mode():
             graph = type(compiled).deserialize_graph_module(graph, FakeTensorMode(shape_env=ShapeEnv()))
     return graph
+
+
+def _whole() -> bool:
+    """Return whether artifacts hold their graphs; else they lie beside, and vLLM compiles what it does not find there."""
+    from vllm import envs
+
+    return bool(envs.VLLM_USE_MEGA_AOT_ARTIFACT)
 
 
 def outside_fake_mode() -> Any:

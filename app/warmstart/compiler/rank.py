@@ -14,6 +14,7 @@ from warmstart.errors import ModelFilesError, UnsupportedError
 
 if TYPE_CHECKING:
     from warmstart.compiler.child import Job, Ready, Reporter
+    from warmstart.compiler.lines import Line
     from warmstart.compiler.seams.base import Bench
 
 
@@ -84,7 +85,7 @@ def nothing_to_compile(config: Any) -> str:
     return ""
 
 
-def places(config: Any) -> list[Place]:
+def places(line: Line, config: Any) -> list[Place]:
     """Return every rank of the server's world.
 
     Raises:
@@ -101,7 +102,7 @@ def places(config: Any) -> list[Place]:
         )
     if not envs.VLLM_USE_AOT_COMPILE:
         raise UnsupportedError("VLLM_USE_AOT_COMPILE=0 is not supported", hint="leave it at its default (1)")
-    if not envs.VLLM_USE_MEGA_AOT_ARTIFACT:
+    if line.whole_artifacts and not envs.VLLM_USE_MEGA_AOT_ARTIFACT:
         raise UnsupportedError("VLLM_USE_MEGA_AOT_ARTIFACT=0 is not supported", hint="leave it at its default (1)")
     world, on_node = parallel.world_size, parallel.data_parallel_size_local or parallel.data_parallel_size
     return [
@@ -129,12 +130,12 @@ def _compile(place: Place, api_config: Any, ready: Ready, reporter: Reporter) ->
 
     bench = ready.bench
     bench.device = place.device
-    config = serve_config.as_in_engine_core(api_config, place.dp_rank)
+    config = serve_config.as_in_engine_core(ready.line, api_config, place.dp_rank)
     watch = Watch(bench)
     watch.install()
     bench.mode = HybridMode()
     with bench.mode, torch.compiler.set_stance("force_eager"):
-        worker = engine.start(config, place, reporter.phase, _settle_models)
+        worker = engine.start(ready.line, config, place, reporter.phase, _settle_models)
     root = Path(os.environ["VLLM_CACHE_ROOT"])
     watch.check(root)
     ready.warned.check()
@@ -155,8 +156,6 @@ def _settle_models(worker: Any) -> None:
 
 
 def _report(place: Place, worker: Any, watch: Watch, bench: Bench, reporter: Reporter, root: Path) -> dict[str, Any]:
-    from vllm.compilation.counter import compilation_counter as counter
-
     from warmstart.compiler.child import peak_bytes
 
     keys = [Path(module.path).relative_to(root).parts[2] for module in watch.modules]
@@ -164,7 +163,7 @@ def _report(place: Place, worker: Any, watch: Watch, bench: Bench, reporter: Rep
         "dp_rank": place.dp_rank,
         "aot_keys": list(dict.fromkeys(keys)),
         "modules": [vars(module) for module in watch.modules],
-        "graphs_compiled": counter.num_inductor_compiles,
+        "graphs_compiled": watch.graphs_compiled,
         "seconds": reporter.seconds,
         "peak_bytes": peak_bytes(),
         "passes": dict(worker.get_compilation_match_table()),

@@ -14,7 +14,8 @@ class CompileRequest:
     """One pass: a model, the server's own arguments and environment, a GPU type, and where the cache goes.
 
     `args` go to vLLM's parser unchanged, `env` is the server's environment. `model_files` is a folder with config.json and
-    companions that stands in for the hub where `model` is a hub name. `cache_root` becomes VLLM_CACHE_ROOT. `jobs` bounds the
+    companions that stands in for the hub where `model` is a hub name. `cache_root` becomes VLLM_CACHE_ROOT; `server_root` is
+    the server's own, where that is another: vLLM's lines without whole artifacts keep absolute paths. `jobs` bounds the
     ranks compiled at once (0: as cores and memory allow), `deadline_seconds` the whole pass (0: none). `gpu_count` is the
     number of GPUs that the server's container sees (0: a whole node, 8). `stub` is a libcuda stand-in that was built before,
     `work` a folder for one that is built now and for other files of the pass.
@@ -25,6 +26,7 @@ class CompileRequest:
     env: Mapping[str, str]
     gpu: GpuProfile
     cache_root: Path
+    server_root: Path | None = None
     model_files: Path | None = None
     jobs: int = 0
     deadline_seconds: float = 0.0

@@ -46,6 +46,8 @@ class Bench:
             SeamError: the module or the attribute is not there: upstream has moved it.
 
         """
+        if isinstance(owner, str) and owner in self.absent:
+            return ABSENT
         where = self.module(owner) if isinstance(owner, str) else owner
         if isinstance(where, type):
             # Keep static methods and descriptors as they are defined, not as they are looked up.
