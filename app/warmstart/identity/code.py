@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -49,6 +48,19 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "conch-triton-kernels": ("conch",),
     "mistral-common": ("mistral_common",),
     "sympy": ("sympy",),
+}
+
+# Asked by vLLM for its choices too, and seldom installed: in the fingerprint of an image that has them.
+OPTIONAL: Mapping[str, tuple[str, ...]] = {
+    "arctic-inference": ("arctic_inference",),
+    "b12x": ("b12x",),
+    "fa4": ("fa4",),
+    "fbgemm-gpu": ("fbgemm_gpu",),
+    "helion": ("helion",),
+    "hpc": ("hpc",),
+    "moonep": ("moonep",),
+    "nixl-ep": ("nixl_ep",),
+    "triton-kernels": ("triton_kernels",),
 }
 
 _IN_PLACE = "vllm"
@@ -93,17 +105,27 @@ class CodeFingerprint(Value):
             f"{path} holds no code fingerprint", hint="write it with `warmstart plan --factors` in the server's image"
         )
 
+    def encode(self) -> bytes:
+        """Return it as JSON, for `decode` in another process."""
+        return json.dumps([dict(self.packages), dict(self.python)]).encode()
+
+    @classmethod
+    def decode(cls, told: bytes) -> CodeFingerprint:
+        """Return what `encode` was called on."""
+        return cls(*json.loads(told))
+
 
 def fingerprint(search: Iterable[str] | None = None) -> CodeFingerprint:
     """Return the fingerprint of what is installed on `search` (sys.path where None), vLLM plugins included."""
     from warmstart.identity.key import python_factors
 
-    wanted = {_normal(name): name for name in PACKAGES}
+    imported = {**PACKAGES, **OPTIONAL}
+    wanted = {_normal(name): name for name in imported}
     found: dict[str, str] = {}
     for info, name, version in _distributions(sys.path if search is None else search):
         label = wanted.get(name) or (f"plugin {name}" if _is_plugin(info) else None)
         if label is not None and label not in found:
-            found[label] = f"{version} sha256:{_digest(info, name, PACKAGES.get(label, ()))}"
+            found[label] = f"{version} sha256:{_digest(info, name, imported.get(label, ()))}"
     packages = {name: found.get(name, ABSENT) for name in sorted({*PACKAGES, *found})}
     return CodeFingerprint({**packages, **_tools(os.environ)}, python_factors())
 
@@ -113,6 +135,8 @@ def _tools(environ: Mapping[str, str]) -> dict[str, str]:
 
     Looks where vLLM looks (vllm/utils/flashinfer.py): nvcc in CUDA_HOME, CUDA_PATH, PATH or /usr/local/cuda, ninja in PATH.
     """
+    import shutil
+
     path = environ.get("PATH", os.defpath)
     home = environ.get("CUDA_HOME") or environ.get("CUDA_PATH")
     nvcc = f"{home}/bin/nvcc" if home else "nvcc"
@@ -123,7 +147,7 @@ def _tools(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: "present" if there else ABSENT for name, there in found.items()}
 
 
-def _distributions(search: Iterable[str]) -> Iterator[tuple[Path, str, str]]:
+def _distributions(search: Iterable[str]) -> Iterator[tuple[str, str, str]]:
     """Yield each installed distribution: its metadata folder, normalised name, and version. The first on the path counts.
 
     Reads folder names instead of importing importlib.metadata, which opens the METADATA of all distributions.
@@ -136,17 +160,29 @@ def _distributions(search: Iterable[str]) -> Iterator[tuple[Path, str, str]]:
         for entry in entries:
             name, _, version = entry.removesuffix(".dist-info").rpartition("-")
             if name:
-                yield Path(folder or ".") / entry, _normal(name), version
+                yield f"{folder or '.'}/{entry}", _normal(name), version
 
 
-def _is_plugin(info: Path) -> bool:
+def _is_plugin(info: str) -> bool:
+    entry_points = _content(f"{info}/entry_points.txt")
+    return entry_points is not None and _PLUGINS.search(entry_points) is not None
+
+
+def _content(path: str) -> bytes | None:
+    """Return a file's bytes, None where it cannot be read: called for every distribution, so by the shortest way."""
     try:
-        return _PLUGINS.search((info / "entry_points.txt").read_bytes()) is not None
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return False
+        return None
+    try:
+        with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123 - a descriptor
+            return file.read()
+    except OSError:
+        return None
 
 
-def _digest(info: Path, name: str, packages: tuple[str, ...]) -> str:
+def _digest(where: str, name: str, packages: tuple[str, ...]) -> str:
+    info = Path(where)
     editable = _editable(info)
     if editable is not None:
         return _by_files([editable / package for package in packages] or [editable])
@@ -181,16 +217,18 @@ def _record(info: Path) -> list[bytes]:
 def _changed(root: Path, lines: list[bytes]) -> Iterator[bytes]:
     """Yield path and SHA-256 of each Python file whose size is not the recorded one, and the path of each that is gone."""
     base = os.fsencode(root) + b"/"
+    stat = os.stat
     for line in lines:
         path, _, rest = line.partition(b".py,sha256=")
         if not rest:
             continue
+        wanted = rest[rest.rfind(b",") + 1 :]
         try:
-            size = os.stat(base + path + b".py").st_size  # noqa: PTH116 (thousands of them: a Path each would double the time)
+            size = stat(base + path + b".py").st_size  # thousands of them: a Path each would double the time
         except OSError:
             yield path + b" gone"
             continue
-        if size != int(rest.rpartition(b",")[2] or -1):
+        if not wanted.isdigit() or size != int(wanted):
             yield path + b" " + hashlib.sha256(Path(os.fsdecode(base + path + b".py")).read_bytes()).digest()
 
 

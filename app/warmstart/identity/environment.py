@@ -133,6 +133,8 @@ PER_POD: Mapping[str, str] = {
 
 # Read by vLLM's compile_factors() beside VLLM_*; and what torch, Triton and the kernel libraries read when they compile.
 _ALSO = frozenset({"NVCC_THREADS", "CMAKE_BUILD_TYPE", "VERBOSE", "CUDA_HOME", "MOONCAKE_PREFERRED_SEGMENT"})
+# Read by vLLM's kernels and by those it carries, outside the list that its own key is made of.
+_KERNELS = frozenset({"CUDA_PATH", "FORCE_NUM_KV_SPLITS", "LAMPORT_RS_SCONV"})
 # Read by torch's Inductor and functorch settings, which vLLM's key holds whole: names without a telling prefix.
 _TORCH = frozenset(
     {
@@ -163,6 +165,10 @@ _PREFIXES = (
     "TRITON_",
     "INDUCTOR_",
     "FLASHINFER_",
+    "FLASH_ATTENTION_",
+    "FA_",
+    "HUMMING_",
+    "INKLING_",
     "DG_",
     "TILELANG_",
     "CUTE_DSL_",
@@ -175,7 +181,7 @@ _SECRETIVE = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCE
 
 def counts(name: str) -> bool:
     """Return whether a variable belongs in the key."""
-    if name in STRICTER or name in _ALSO or name in _TORCH:
+    if name in STRICTER or name in _ALSO or name in _TORCH or name in _KERNELS:
         return True
     return name.startswith(_PREFIXES) and name not in IGNORED and name not in PER_POD and not name.startswith(_QUIET_PREFIXES)
 
