@@ -151,7 +151,8 @@ def load(case: Case, folder: Path, mode: Any) -> dict[str, Any]:
 
     from warmstart.compiler.seams.weights import settle
 
-    words = ("--max-model-len", "4096", "--load-format", "dummy", "--skip-tokenizer-init", *case.args)
+    half = ("--dtype", "half") if torch.cuda.get_device_capability() < (8, 0) else ()
+    words = ("--max-model-len", "4096", "--load-format", "dummy", "--skip-tokenizer-init", *half, *case.args)
     config = serve_config.engine_config(serve_config.parse(installed(), str(case.write(folder)), words))
     # As in the pass: what vLLM compiles for itself while it prepares weights runs as it is written.
     stance = torch.compiler.set_stance("default" if mode is None else "force_eager")

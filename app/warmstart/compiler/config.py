@@ -100,8 +100,12 @@ def read_hub_from_cache(bench: Bench) -> None:
 
     from huggingface_hub import constants
 
+    from warmstart.compiler.snapshot import SnapshotApi
+
+    api = SnapshotApi(library_name="vllm")
     with bench.named("hub.offline"):
         bench.replace(constants, "HF_HUB_OFFLINE", True)
+        bench.replace_everywhere("vllm.transformers_utils.repo_utils", "hf_api", lambda: api)
         online = types.SimpleNamespace(constants=types.SimpleNamespace(HF_HUB_OFFLINE=False))
         bench.replace("vllm.engine.arg_utils", "huggingface_hub", online)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
 from pathlib import Path
 
+from warmstart.compiler.headers import without_data
 from warmstart.errors import ModelFilesError, UsageError
 
 _NAME = re.compile(r"^[\w.-]+(/[\w.-]+)?$")
@@ -17,7 +17,8 @@ _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".ms
 def lay_out(model: str, folder: Path, cache: Path, revision: str = "main") -> Path:
     """Copy the small files of `folder` into `cache` as the snapshot of `model`, and return `cache` (an HF_HUB_CACHE).
 
-    Weights are left out: a pass reads none. The snapshot is named by the content of its files.
+    Of weights only the safetensors headers are there: vLLM makes some choices by them, and a pass reads nothing else of them.
+    The snapshot is named by the content of its files.
 
     Raises:
         ModelFilesError: there is no config.json in the folder.
@@ -35,15 +36,15 @@ def lay_out(model: str, folder: Path, cache: Path, revision: str = "main") -> Pa
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.suffix not in _WEIGHTS and path.stat().st_size <= _SMALL
     ]
+    contents = {str(path.relative_to(folder)): path.read_bytes() for path in files} | without_data(folder)
     commit = hashlib.sha1(usedforsecurity=False)
-    for path in files:
-        commit.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes())
+    for name, content in contents.items():
+        commit.update(f"{name}\0".encode() + content)
     repository = cache / f"models--{model.replace('/', '--')}"
-    snapshot = repository / "snapshots" / commit.hexdigest()
-    for path in files:
-        target = snapshot / path.relative_to(folder)
+    for name, content in contents.items():
+        target = repository / "snapshots" / commit.hexdigest() / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
+        target.write_bytes(content)
     (repository / "refs").mkdir(parents=True, exist_ok=True)
     (repository / "refs" / revision).write_text(commit.hexdigest())
     return cache

@@ -9,10 +9,14 @@ it was asked, because code that branches on a weight's value may go another way 
 from __future__ import annotations
 
 import collections
+import sys
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from warmstart.compiler import reads
+from warmstart.errors import CompileError, UnsupportedError
 
 aten = torch.ops.aten
 
@@ -34,6 +38,8 @@ class HybridMode(FakeTensorMode):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True, allow_fallback_kernels=False)
         self.reads: collections.Counter[str] = collections.Counter()
+        self.places: collections.Counter[str] = collections.Counter()
+        self.loading = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -50,10 +56,41 @@ class HybridMode(FakeTensorMode):  # type: ignore[misc]
         answer = _DATA_DEPENDENT.get(func) if fake else None
         if answer is not None:
             self.reads[str(func)] += 1
-            found = answer(self, args, kwargs)
+            found = self._asked(place()) if func in _BRANCHES and _is_choice(func, args) else None
+            if found is None:
+                found = answer(self, args, kwargs)
             if found is not NotImplemented:
                 return found
-        return super().__torch_dispatch__(func, types, args, kwargs)
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        if func is aten._to_copy.default and not fake and args[0].numel() <= _KNOWN_VALUES:
+            result.known = args[0]
+        return result
+
+    def _asked(self, where: str) -> bool | None:
+        """Return which way a checkpoint's weights take a branch; None after loading, where no layout depends on it."""
+        self.places[where] += 1
+        if not self.loading:
+            return None
+        read = reads.known(where)
+        if read is not None and read.refused:
+            asks = where.rpartition(":")[2]
+            raise UnsupportedError(f"{asks} chooses a layout by the values of weights: {read.why}", hint=read.refused)
+        return None if read is None else read.answer
+
+    def check(self) -> None:
+        """End the time of loading.
+
+        Raises:
+            CompileError: a branch was taken on a weight's value where it is not known which way a checkpoint goes.
+
+        """
+        self.loading = False
+        unknown = [where for where in self.places if reads.known(where) is None]
+        if unknown:
+            raise CompileError(
+                f"a weight's value was asked for at {', '.join(unknown)}, and a pass has no weights",
+                hint="report this line; the server's own first start compiles meanwhile",
+            )
 
     def empty(self, shape: Any, like: Any, dtype: Any = None) -> Any:
         """Return a fake tensor of `shape` on the device of `like`."""
@@ -85,12 +122,42 @@ def _indexed_by_mask(mode: HybridMode, args: Any, _kwargs: Any) -> Any:
 
 
 def _repeated(mode: HybridMode, args: Any, kwargs: Any) -> Any:
-    return mode.empty([kwargs.get("output_size") or args[0].numel()], args[0], torch.int64)
+    known = getattr(args[0], "known", None)
+    size = kwargs.get("output_size") or (args[0].numel() if known is None else int(known.sum()))
+    return mode.empty([size], args[0], torch.int64)
 
 
 def _unique(mode: HybridMode, args: Any, _kwargs: Any) -> Any:
-    count = args[0].numel()
+    # Scales of parts that are put together are one; elsewhere (LoRA's indices) the most that there can be.
+    count = 1 if mode.loading else args[0].numel()
     return mode.empty([count], args[0]), mode.empty([count], args[0], torch.int64), mode.empty([count], args[0], torch.int64)
+
+
+# Operators by which Python takes a branch, or keeps a number, that depends on a value.
+_BRANCHES = frozenset(
+    [aten._local_scalar_dense.default, aten.item.default, aten.equal.default, aten.allclose.default, aten.is_nonzero.default]
+)
+_NUMBERS = frozenset([aten._local_scalar_dense.default, aten.item.default])
+# Small tensors of numbers that Python made (sizes of stacked parts) keep them when they go to the device.
+_KNOWN_VALUES = 64
+
+
+def _is_choice(func: Any, args: Any) -> bool:
+    """Tell a branch from a number that is read."""
+    return func not in _NUMBERS or args[0].dtype == torch.bool
+
+
+def place() -> str:
+    """Return where the library code stands that asked torch for a value: its file, as it is installed, and its function."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and _is_passed_on(frame.f_code.co_filename):
+        frame = frame.f_back
+    file = frame.f_code.co_filename.rpartition("/site-packages/")[2]
+    return f"{file}:{frame.f_code.co_qualname}"
+
+
+def _is_passed_on(file: str) -> bool:
+    return "/site-packages/torch/" in file or "/warmstart/" in file or file.startswith("<")
 
 
 # Operators whose result depends on values: what stands in for it. Shapes are upper bounds.

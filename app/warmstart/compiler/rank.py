@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warmstart.compiler import config as serve_config
+from warmstart.compiler.headers import HeaderReads
 from warmstart.compiler.modules import Watch
 from warmstart.compiler.seams.weights import settle
-from warmstart.errors import ModelFilesError, UnsupportedError
+from warmstart.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from warmstart.compiler.child import Job, Ready, Reporter
+    from warmstart.compiler.hybrid import HybridMode
     from warmstart.compiler.lines import Line
     from warmstart.compiler.seams.base import Bench
 
@@ -42,30 +44,13 @@ def configure(job: Job, ready: Ready, reporter: Reporter) -> Any:
     """Return the configuration of the API server."""
     if job.hub:
         serve_config.read_hub_from_cache(ready.bench)
-    config = serve_config.engine_config(serve_config.parse(ready.line, job.model, job.args))
-    _refuse_without_headers(config)
+    headers = HeaderReads()
+    headers.install(ready.bench)
+    namespace = serve_config.parse(ready.line, job.model, job.args)
+    config = serve_config.engine_config(namespace)
+    headers.refuse(quantization=config.model_config.quantization, dtype=namespace.dtype)
     reporter.phase("configuration")
     return config
-
-
-def _refuse_without_headers(config: Any) -> None:
-    """Refuse a checkpoint whose unread headers decide which layers are quantised.
-
-    Raises:
-        ModelFilesError: vLLM looks into the safetensors headers for this quantisation method, and there are none to look into.
-
-    """
-    from vllm.transformers_utils.config import get_safetensors_params_metadata
-
-    model = config.model_config
-    if model.quantization is None or not any(method in model.quantization for method in ("awq", "gptq")):
-        return
-    if not get_safetensors_params_metadata(model.model, revision=model.revision):
-        raise ModelFilesError(
-            f"vLLM chooses the layers that {model.quantization} covers by the checkpoint's safetensors headers, "
-            f"and {model.model} has none here",
-            hint="give a folder or a hub name whose .safetensors files can be read (headers alone are read, no weights)",
-        )
 
 
 def nothing_to_compile(config: Any) -> str:
@@ -75,7 +60,7 @@ def nothing_to_compile(config: Any) -> str:
 
     mode = config.compilation_config.mode
     if mode in (None, CompilationMode.NONE):
-        return "compilation is off (--enforce-eager or -O0)"
+        return "compilation is off (--enforce-eager, -O0, or vLLM's own choice for this model, which its log tells)"
     if mode != CompilationMode.VLLM_COMPILE:
         return f"compilation mode {mode.name} keeps no artifacts"
     if envs.VLLM_DISABLE_COMPILE_CACHE:
@@ -135,15 +120,15 @@ def _compile(place: Place, api_config: Any, ready: Ready, reporter: Reporter) ->
     watch.install()
     bench.mode = HybridMode()
     with bench.mode, torch.compiler.set_stance("force_eager"):
-        worker = engine.start(ready.line, config, place, reporter.phase, _settle_models)
+        worker = engine.start(ready.line, config, place, reporter.phase, lambda worker: _settled(worker, bench.mode))
     root = Path(os.environ["VLLM_CACHE_ROOT"])
     watch.check(root)
     ready.warned.check()
     return _report(place, worker, watch, bench, reporter, root)
 
 
-def _settle_models(worker: Any) -> None:
-    """Give every model of a worker (its own, and a draft model) tensors that Dynamo knows."""
+def _settled(worker: Any, mode: HybridMode) -> None:
+    """End loading: no choice was open, and every model of a worker (its own, a draft model) has tensors that Dynamo knows."""
     from torch.nn import Module
 
     runner = worker.model_runner
@@ -153,6 +138,7 @@ def _settle_models(worker: Any) -> None:
         models += [part for part in parts.values() if isinstance(part, Module)]
     for model in models:
         settle(model)
+    mode.check()
 
 
 def _report(place: Place, worker: Any, watch: Watch, bench: Bench, reporter: Reporter, root: Path) -> dict[str, Any]:

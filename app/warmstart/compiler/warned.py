@@ -49,11 +49,26 @@ HARMLESS = (
         "vllm.model_executor.models.interfaces", r"The model .* sets", "about the model's own code, which the server runs too"
     ),
     Harmless("vllm.utils.system_utils", r"Found ulimit", "a limit of the API server's sockets"),
+    Harmless(
+        "vllm.model_executor",
+        r"Your GPU does not have native support for FP[48] computation",
+        "decided by the GPU type, which the server has too",
+    ),
+    Harmless(
+        "vllm.model_executor.layers.quantization.utils.marlin_utils",
+        r"Marlin requires thread-tile padding",
+        "decided by the shapes of the model",
+    ),
+    Harmless(
+        "vllm.model_executor.layers.quantization.kv_cache",
+        r"(Checkpoint does not provide a q scaling factor|Using KV cache scaling factor 1\.0|Using uncalibrated q_scale)",
+        "values of scales, which attention reads when it runs",
+    ),
     Harmless("vllm.transformers_utils.repo_utils", r"Error retrieving safetensors", "see the next line"),
     Harmless(
         "vllm.transformers_utils.config",
         r"Could not retrieve safetensors metadata",
-        "only AWQ and GPTQ choose layers by the checkpoint's headers, and rank.py refuses those without them",
+        "what is chosen by the checkpoint's headers is refused without them (headers.py)",
     ),
     Harmless("vllm.model_executor.layers", r".* JIT-compiled; first run may take a while", "how long a start takes"),
     Harmless(

@@ -129,6 +129,7 @@ _MODULES = (
     "memory",
     "weights",
     "kernels",
+    "flashinfer",
     "humming",
     "runner",
 )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
+import os
 from typing import TYPE_CHECKING, Any
 
 from warmstart.compiler.seams.base import Bench, stage
@@ -73,6 +76,34 @@ class HummingDevice:
         return {dtype: rate for dtype, rate in rates.items() if rate}
 
 
+@stage("driver", "humming.no-build", "importing humming starts a second interpreter that builds what launches its kernels")
+def no_build(_bench: Bench) -> None:
+    """Say in humming's own words that nothing is to be built; no key holds the variable."""
+    os.environ.setdefault("HUMMING_DISABLE_PARALLEL_BUILD", "1")
+
+
+@stage(
+    "vllm", "humming.one-scale", "humming compares the scales of a layer's parts by value, also where vLLM has left only one"
+)
+def one_scale(bench: Bench) -> None:
+    """Take a single scale for equal to itself. Several are compared as they are: `reads` says why that refuses the pass."""
+    if importlib.util.find_spec("humming") is None:
+        return
+    schema = bench.module("humming.schema.base").BaseWeightSchema
+    process = schema._may_process_global_scale
+    signature = inspect.signature(process)
+
+    def may_process_global_scale(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        scale = bound.arguments["scale"].view(bound.arguments["num_experts"] or 1, -1)
+        if scale.size(1) == 1 and not bound.arguments["force_repeat"]:
+            return scale[:, 0]
+        return process(*args, **kwargs)
+
+    bench.replace(schema, "_may_process_global_scale", may_process_global_scale)
+
+
 @stage(
     "vllm",
     "humming.device",
@@ -80,7 +111,7 @@ class HummingDevice:
 )
 def humming_device(bench: Bench) -> None:
     """Answer from the catalog. The number of configurations is in the graph: it is the size of a tensor of launch settings."""
-    if not bench.module("vllm.utils.import_utils").has_humming():
+    if importlib.util.find_spec("humming") is None:
         return
 
     class Extension:
