@@ -6,9 +6,8 @@ AWQ and GPTQ come with safetensors files that hold headers and no data: vLLM cho
 from __future__ import annotations
 
 import json
-import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,6 @@ _MIXTURE: dict[str, Any] = {
     "output_router_logits": False,
     "router_aux_loss_coef": 0.001,
 }
-_BYTES = {"I32": 4, "F16": 2, "BF16": 2}
 
 
 def _tensors(bits: int, kind: str, strategy: str, **more: Any) -> dict[str, Any]:
@@ -113,40 +111,34 @@ def checkpoint(folder: Path, scheme: str, *, experts: bool = False, headers: boo
         changed["quantization_config"] = SCHEMES[scheme]
     narrow(folder, **changed)
     if headers and scheme.startswith(("awq", "gptq")):
-        write_headers(folder / "model.safetensors", dict(packed_tensors(experts=experts, ordered="gptq" in scheme)))
+        tensors = packed_tensors(layers=LAYERS, experts=EXPERTS if experts else 0)
+        (folder / "model.safetensors").write_bytes(only_headers(tensors))
     return folder
 
 
-def packed_tensors(*, experts: bool, ordered: bool) -> Iterator[tuple[str, tuple[str, list[int]]]]:
-    """Yield the tensors of a 4-bit checkpoint by name, dtype and shape. Embeddings, norms and routers are not packed."""
-    yield "model.embed_tokens.weight", ("BF16", [WORDS, WIDTH])
+def packed_tensors(*, layers: int, experts: int) -> dict[str, str]:
+    """Return the dtypes of a 4-bit checkpoint's tensors by name. Embeddings, norms and routers are not packed."""
+    tensors = {"model.embed_tokens.weight": "BF16", "model.norm.weight": "BF16"}
     attention = [f"self_attn.{part}_proj" for part in "qkvo"]
-    block = [f"mlp.experts.{index}" for index in range(EXPERTS)] if experts else ["mlp"]
+    block = [f"mlp.experts.{index}" for index in range(experts)] or ["mlp"]
     inner = [f"{place}.{part}_proj" for place in block for part in ("gate", "up", "down")]
-    for layer in range(LAYERS):
-        yield f"model.layers.{layer}.input_layernorm.weight", ("BF16", [WIDTH])
+    for layer in range(layers):
+        tensors[f"model.layers.{layer}.input_layernorm.weight"] = "BF16"
         if experts:
-            yield f"model.layers.{layer}.mlp.gate.weight", ("BF16", [EXPERTS, WIDTH])
+            tensors[f"model.layers.{layer}.mlp.gate.weight"] = "BF16"
         for part in (*attention, *inner):
-            name = f"model.layers.{layer}.{part}"
-            yield f"{name}.qweight", ("I32", [WIDTH // 8, WIDTH])
-            yield f"{name}.qzeros", ("I32", [WIDTH // 128, WIDTH // 8])
-            yield f"{name}.scales", ("F16", [WIDTH // 128, WIDTH])
-            if ordered:
-                yield f"{name}.g_idx", ("I32", [WIDTH])
+            for name, dtype in (("qweight", "I32"), ("qzeros", "I32"), ("scales", "F16")):
+                tensors[f"model.layers.{layer}.{part}.{name}"] = dtype
+    return tensors
 
 
-def write_headers(path: Path, tensors: Mapping[str, tuple[str, list[int]]]) -> None:
-    """Write a safetensors file of these tensors whose data is a hole: the file is as long as a whole one."""
+def only_headers(tensors: Mapping[str, str]) -> bytes:
+    """Return the beginning of a safetensors file of these tensors: a header that says where data would be."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name, (dtype, shape) in tensors.items():
-        begin, end = end, end + math.prod(shape) * _BYTES[dtype]
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+    for index, (name, dtype) in enumerate(tensors.items()):
+        header[name] = {"dtype": dtype, "shape": [1], "data_offsets": [4 * index, 4 * index + 4]}
     text = json.dumps(header).encode()
-    with path.open("wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        file.truncate(8 + len(text) + end)
+    return struct.pack("<Q", len(text)) + text
 
 
 def gpt_oss(folder: Path) -> Path:

@@ -55,6 +55,11 @@ HARMLESS = (
         "decided by the GPU type, which the server has too",
     ),
     Harmless(
+        "vllm.model_executor.kernels.linear",
+        r"(\w+ is a weight-only \(A16\) kernel|--linear-backend=\w+ has no kernel for this linear layer type)",
+        "decided by the GPU type and the server's own arguments",
+    ),
+    Harmless(
         "vllm.model_executor.layers.quantization.utils.marlin_utils",
         r"Marlin requires thread-tile padding",
         "decided by the shapes of the model",
