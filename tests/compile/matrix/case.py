@@ -31,9 +31,10 @@ class Case:
     table.
 
     What must hold: `ranks` and `modules` of each; `passes`, names in vLLM's match table with at least one match; regular
-    expressions found in the server's `log` (attention backend, MoE and linear kernels) and in the generated `code`; none of
-    `never` in either. With `refused`, the pass must instead end with that error and these words: "UsageError: words". With
-    `nothing`, a server of this kind compiles nothing, and the reason holds these words.
+    expressions found in the server's `log` (attention backend, MoE and linear kernels) and in the generated `code`, beside the
+    operators that models/index.json names for the model; none of `never` in either. With `refused`, the pass must instead end
+    with that error and these words: "UsageError: words". With `nothing`, a server of this kind compiles nothing, and the reason
+    holds these words. `shard` says that `make test` runs the case too.
     """
 
     name: str
@@ -70,6 +71,11 @@ class Case:
     def environment(self) -> dict[str, str]:
         """The server's environment; cases that share it and the GPU type share a process."""
         return {**SERVER, **self.env}
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """Return the operators that a graph of this architecture holds: attention, state space, experts."""
+        return tuple(json.loads((MODELS / "index.json").read_text())[self.model]["operators"])
 
     def write_model(self, folder: Path) -> Path:
         """Write the model's files into `folder` and return it."""

@@ -87,7 +87,7 @@ def _wrong(case: Case, report: CompileReport, code: str, log: str) -> list[str]:
             wrong.append(f"rank {rank.rank} saved {rank.modules_saved} modules, {case.modules} were expected")
         wrong += [f"no match of {name} on rank {rank.rank}" for name in case.passes if not rank.passes.get(name)]
     wrong += [f"the log does not say {text!r}" for text in case.log if not re.search(text, log)]
-    wrong += [f"the code does not hold {text!r}" for text in case.code if not re.search(text, code)]
+    wrong += [f"the code does not hold {text!r}" for text in (*case.code, *case.operators) if not re.search(text, code)]
     wrong += [f"there is {text!r}" for text in case.never if re.search(text, log) or re.search(text, code)]
     return [*wrong, *(f"the log says: {line}" for line in fallbacks(log))]
 
