@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import re
+import sys
 from typing import Any
 
 from warmstart.errors import CompileError, shorten
@@ -48,6 +49,12 @@ HARMLESS = (
     Harmless(
         "vllm.model_executor.models.interfaces", r"The model .* sets", "about the model's own code, which the server runs too"
     ),
+    Harmless(
+        "vllm.config.model",
+        r"Casting torch\.\w+ to torch\.\w+",
+        "asked for by --dtype, or decided by the GPU type: the server casts too",
+    ),
+    Harmless("vllm.v1.sample", r"FlashInfer top-p/top-k sampling unavailable", "sampling is not compiled"),
     Harmless("vllm.utils.system_utils", r"Found ulimit", "a limit of the API server's sockets"),
     Harmless(
         "vllm.model_executor",
@@ -112,6 +119,8 @@ class Warned:
         """
         if not self.texts:
             return
+        for text in self.texts:
+            print(f"warmstart: a warning that is not known to be harmless: {text}", file=sys.stderr)
         more = f" (and {len(self.texts) - 1} more)" if len(self.texts) > 1 else ""
         raise CompileError(
             f"vLLM warned during the pass, so the graph may not be the server's: {self.texts[0]}{more}",
