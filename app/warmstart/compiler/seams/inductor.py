@@ -68,3 +68,15 @@ def constant_folding(bench: Bench) -> None:
             node.kwargs = kwargs
 
     bench.replace(folder, "_deduce_value", on_cpu)
+
+
+@stage(
+    "torch",
+    "inductor.triton-cache",
+    "each device index has a Triton cache of its own, so that ranks compile equal kernels again",
+)
+def triton_cache(bench: Bench) -> None:
+    """Keep one for all ranks: Triton's own key does not hold the index, and its cache is made for several writers."""
+    utils = "torch._inductor.runtime.runtime_utils"
+    of_device = bench.module(utils).triton_cache_dir
+    bench.replace_everywhere(utils, "triton_cache_dir", lambda _device: of_device(0), within="torch")
