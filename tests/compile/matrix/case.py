@@ -34,7 +34,7 @@ class Case:
     expressions found in the server's `log` (attention backend, MoE and linear kernels) and in the generated `code`, beside the
     operators that models/index.json names for the model; none of `never` in either. With `refused`, the pass must instead end
     with that error and these words: "UsageError: words". With `nothing`, a server of this kind compiles nothing, and the reason
-    holds these words. `shard` says that `make test` runs the case too.
+    holds these words.
     """
 
     name: str
@@ -55,7 +55,6 @@ class Case:
     never: tuple[str, ...] = ()
     refused: str = ""
     nothing: str = ""
-    shard: bool = False
 
     @property
     def hub_name(self) -> str:
@@ -88,6 +87,11 @@ class Case:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content if isinstance(content, bytes) else content.encode())
         return folder
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Return the words of a text: names are easier to read a line at a time than one in each."""
+    return tuple(text.split())
 
 
 def copy(model: str, folder: Path) -> Path:

@@ -43,6 +43,13 @@ SPECULATION = (
         modules=2,
     ),
     _small(
+        "eagle3-moe",
+        *_speculate(method="eagle3", model="matrix/eagle3-qwen3-30b-a3b", num_speculative_tokens=3),
+        model="qwen3-30b-a3b",
+        drafts=("eagle3-qwen3-30b-a3b",),
+        modules=2,
+    ),
+    _small(
         "draft-model",
         *_speculate(method="draft_model", model="matrix/llama-3.2-1b", num_speculative_tokens=3),
         model="llama-3.1-8b",

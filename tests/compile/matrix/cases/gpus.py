@@ -19,7 +19,7 @@ EXTRA: dict[str, tuple[str, ...]] = {
 HALF = ("--dtype", "half")
 _NATIVE_HALF = ("encoder",)
 REFUSED = {
-    "mxfp4-t4": "UsageError: The quantization method gpt_oss_mxfp4 is not supported for the current GPU. Minimum capability: 80",
+    "mxfp4-t4": "UsageError: The quantization method gpt_oss_mxfp4 is not supported for the current GPU",
 }
 
 
