@@ -179,6 +179,15 @@ def load(case: Case, folder: Path, mode: Any) -> dict[str, Any]:
     }
 
 
+def humming_device() -> dict[str, Any]:
+    """Return what humming knows of the device: it chooses tile shapes, and their number, by it."""
+    from humming.device import DeviceInfo
+
+    device = DeviceInfo(0)
+    figures = {name: getattr(device, name) for name, value in vars(DeviceInfo).items() if isinstance(value, property)}
+    return {**figures, **figures.pop("tensorcore_tops")}
+
+
 class Found:
     """What the walk through a model's modules has found."""
 
@@ -262,7 +271,7 @@ def main(gpu: str, output: Path) -> None:
             print(
                 f"LAYOUT {gpu} {case.name} {seconds} s {results[case.name].get('error', 'loaded')}", file=sys.stderr, flush=True
             )
-    output.write_text(json.dumps(results))
+    output.write_text(json.dumps({"cases": results, "humming": humming_device()}))
     os._exit(0)  # destructors would call into a CUDA that may not be there
 
 

@@ -28,10 +28,12 @@ _VALUES = ("scale_float", "_scale_cpu", "_ptr", "seed")
 
 @dataclasses.dataclass(frozen=True)
 class Both:
-    """What each side found, by case."""
+    """What each side found, by case, and what humming knows of the device there."""
 
     real: dict[str, Any]
     fake: dict[str, Any]
+    real_device: dict[str, Any]
+    fake_device: dict[str, Any]
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +59,8 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
             process.kill()
         if not sides[side].is_file():
             pytest.fail(f"{side} ended with {process.returncode}:\n" + (folder / f"{side}.log").read_text()[-3000:])
-    return Both(*(json.loads(output.read_text()) for output in sides.values()))
+    real, fake = (json.loads(output.read_text()) for output in sides.values())
+    return Both(real["cases"], fake["cases"], real["humming"], fake["humming"])
 
 
 def differences(real: dict[str, Any], fake: dict[str, Any]) -> list[str]:
@@ -87,6 +90,11 @@ def test_the_table_of_layouts(both: Both, capsys: pytest.CaptureFixture[str]) ->
             size = f"{len(real.get('tensors', []))} tensors, {len(real.get('values', []))} values"
             print(f"{case.name} | {' '.join(real.get('kernels', []))} | {size} | {result}", flush=True)
     assert any("error" not in found for found in both.real.values())
+
+
+def test_humming_is_told_what_the_device_tells(both: Both) -> None:
+    """Each attribute that humming reads from the driver, from the catalog's entry."""
+    assert both.fake_device == pytest.approx(both.real_device)
 
 
 @pytest.mark.parametrize("name", [case.name for case in CASES])
