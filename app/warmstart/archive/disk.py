@@ -6,8 +6,10 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
+from warmstart.aside import Aside
 from warmstart.errors import NoSpaceError, TemporaryError, UsageError, WarmstartError
 
 FOLDER_MODE = 0o775
@@ -61,13 +63,13 @@ def make_durable(root: Path, files: Iterable[Path]) -> None:
 
     A rename can reach the disk before the data it makes visible, and a server would then load zeros. A few files are synced one
     by one, since syncfs also waits for whatever else is dirty on that disk, such as weights that are being downloaded. Each
-    fsync waits for a journal commit, so beyond a few files one syncfs is the shorter wait.
+    fsync waits for a journal commit, which those at the same time share; beyond a few files one syncfs is the shorter wait.
     """
     files = list(files)
     if len(files) > _SYNC_EACH and _syncfs(root):
         return
-    for file in files:
-        _fsync(file)
+    for one in [Aside(partial(_fsync, file)) for file in files]:
+        one.result()
 
 
 def sync_folder(path: Path) -> None:

@@ -12,8 +12,9 @@ from warmstart.archive.disk import disk_errors, make_durable, make_folders, sync
 from warmstart.archive.manifest import BOUNDS, Bounds, Layer, Manifest
 from warmstart.archive.marker import FORMAT, Marker, place_marker, read_marker, write_marker
 from warmstart.archive.names import Taken
-from warmstart.archive.staging import staging
+from warmstart.archive.staging import clean, staging
 from warmstart.archive.unpack import unpack
+from warmstart.aside import each
 from warmstart.errors import EntryInvalid, NoSpaceError, UsageError, shorten
 from warmstart.value import Value
 
@@ -42,7 +43,11 @@ class Installed(Value, kw_only=True):
 def find_installed(root: Path, key: str) -> Installed | None:
     """Return what an earlier install of `key` into `root` left, if every file of it is still there; None otherwise."""
     marker = read_marker(root, key)
-    return None if marker is None else _already(root, marker)
+    if marker is None:
+        return None
+    # What a process that was killed between its marker and its cleaning has left.
+    clean(root)
+    return _already(root, marker)
 
 
 def install(
@@ -53,12 +58,13 @@ def install(
     layers: frozenset[str] | None = None,
     bounds: Bounds = BOUNDS,
     parallel: int = 4,
+    checked: Callable[[], None] | None = None,
 ) -> Installed:
     """Install the entry into the cache root `root`: all layers, or those named. A second call does nothing.
 
     Other entries below `root` stay as they are, and a server may be running from it: what is new appears by rename, what is
-    there and equal is not touched. Raises EntryInvalid (nothing has been placed), NoSpaceError, UsageError, and what `fetch`
-    raises.
+    there and equal is not touched. `checked` is called when every byte has been checked, before the files are made durable.
+    Raises EntryInvalid (nothing has been placed), NoSpaceError, UsageError, and what `fetch` raises.
     """
     wanted = [layer for layer in manifest.layers if layers is None or layer.name in layers]
     if layers is not None and (missing := layers - {layer.name for layer in wanted}):
@@ -72,7 +78,8 @@ def install(
         _check_space(root, sum(layer.raw_size for layer in wanted))
         with staging(root) as tree:
             files = _unpack_all(wanted, fetch, tree, bounds, parallel)
-            make_durable(root, (tree / path for path, _ in files))
+            if checked is not None:
+                checked()
             done = Marker(
                 format=FORMAT,
                 key=manifest.key,
@@ -84,6 +91,7 @@ def install(
             )
             # Written before anything is placed: a disk that is full by now shows nothing of the entry, not all but the marker.
             write_marker(done, tree.parent / "marker")
+            make_durable(root, [*(tree / path for path, _ in files), tree.parent / "marker"])
             placing = _Placing()
             placing.folder(tree, root)
             for folder in placing.touched:
@@ -137,21 +145,7 @@ def _unpack_all(layers: list[Layer], fetch: Fetch, tree: Path, bounds: Bounds, p
             if close := getattr(blob, "close", None):
                 close()
 
-    if len(layers) < 2:
-        lists = [one(layer) for layer in layers]
-    else:
-        from concurrent.futures import ThreadPoolExecutor
-
-        pool = ThreadPoolExecutor(min(parallel, len(layers)))
-        try:
-            lists = list(pool.map(one, layers))
-        except Exception:
-            # The folder is about to be removed: nobody may be writing into it any more.
-            pool.shutdown(cancel_futures=True)
-            raise
-        finally:
-            # Told to stop (no Exception), a caller must not hang on a server that does not answer.
-            pool.shutdown(wait=False, cancel_futures=True)
+    lists = each(one, layers, parallel)
     files = [file for files in lists for file in files]
     taken = Taken()
     for path, _ in files:

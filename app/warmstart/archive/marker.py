@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from warmstart.archive.disk import FILE_MODE, sync_folder
+from warmstart.archive.disk import FILE_MODE
 from warmstart.archive.names import RESERVED
 from warmstart.typed import dumps, loads, read
 from warmstart.value import Value
@@ -48,16 +48,15 @@ def parse_marker(data: bytes) -> Marker:
 
 
 def write_marker(marker: Marker, temporary: Path) -> None:
-    """Write the marker to the file `temporary`, on the cache root's disk, and get it to that disk."""
+    """Write the marker to the file `temporary`, on the cache root's disk, but not yet to that disk."""
     with temporary.open("wb") as file:
         file.write(dumps(marker.items()))
-        file.flush()
-        os.fsync(file.fileno())
         os.fchmod(file.fileno(), FILE_MODE)
 
 
 def place_marker(root: Path, key: str, temporary: Path) -> None:
-    """Put a written marker into its place: whole or not at all."""
-    folder = root / RESERVED
-    temporary.replace(folder / f"{key}.json")
-    sync_folder(folder)
+    """Put a written marker, which is on the disk, into its place: whole or not at all.
+
+    Its name need not be: where the power fails before it is, the next start installs again.
+    """
+    temporary.replace(root / RESERVED / f"{key}.json")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +26,7 @@ def staging(root: Path) -> Iterator[Path]:
     about cleaning, never about what is installed, so a file system without locks costs nothing but an hour of patience.
     """
     make_folders(root / RESERVED, below=root)
-    _clean(root)
+    clean(root)
     name = os.urandom(8).hex()
     folder = root / RESERVED / f"{_UNLOCKED}{name}"
     folder.mkdir(mode=0o770)
@@ -41,17 +40,30 @@ def staging(root: Path) -> Iterator[Path]:
             make_folders(tree, below=folder)
             yield tree
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
 
 
-def _clean(root: Path) -> None:
+def clean(root: Path) -> None:
     """Remove the folders of installs that are no longer running. Those of others that we may not remove are left."""
-    for folder in (root / RESERVED).glob(f"{_PREFIX}*"):
-        if _abandoned(folder):
-            shutil.rmtree(folder, ignore_errors=True)
-    for folder in (root / RESERVED).glob(f"{_UNLOCKED}*"):
-        if _old(folder):
-            shutil.rmtree(folder, ignore_errors=True)
+    try:
+        folders = [(entry.name, Path(entry.path)) for entry in os.scandir(root / RESERVED)]
+    except OSError:
+        return
+    for name, folder in folders:
+        if (name.startswith(_PREFIX) and _abandoned(folder)) or (name.startswith(_UNLOCKED) and _old(folder)):
+            _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a staging folder: an emptied one, as an install leaves it, without the library that can do more."""
+    with contextlib.suppress(OSError):
+        (folder / _LOCK).unlink(missing_ok=True)
+        for inside in (folder / "tree", folder):
+            inside.rmdir()
+        return
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _abandoned(folder: Path) -> bool:

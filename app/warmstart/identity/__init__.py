@@ -1,17 +1,19 @@
-"""What makes a compiled cache reusable: model files, code fingerprint, factors, key, and why two keys differ. No torch here."""
+"""What makes a compiled cache reusable: model files, code fingerprint, factors, key, and why two keys differ. No torch here.
+
+Each name is imported when it is asked for: a hit computes the fingerprint beside everything else, and explains nothing.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from warmstart.identity.code import CodeFingerprint, fingerprint
-from warmstart.identity.environment import counts, hazards, relevant
-from warmstart.identity.files import ModelFiles, model_files, request_files
-from warmstart.identity.key import FORMAT, PASS_REVISION, Identity, identify
-from warmstart.identity.sources import offline
-
 if TYPE_CHECKING:
+    from warmstart.identity.code import CodeFingerprint, fingerprint
     from warmstart.identity.differences import Difference, explain
+    from warmstart.identity.environment import counts, hazards, relevant
+    from warmstart.identity.files import ModelFiles, model_files, request_files
+    from warmstart.identity.key import FORMAT, PASS_REVISION, Identity, identify
+    from warmstart.identity.sources import offline
 
 __all__ = [
     "FORMAT",
@@ -31,11 +33,21 @@ __all__ = [
     "request_files",
 ]
 
+_MODULES = {
+    "code": ("CodeFingerprint", "fingerprint"),
+    "differences": ("Difference", "explain"),
+    "environment": ("counts", "hazards", "relevant"),
+    "files": ("ModelFiles", "model_files", "request_files"),
+    "key": ("FORMAT", "PASS_REVISION", "Identity", "identify"),
+    "sources": ("offline",),
+}
+
 
 def __getattr__(name: str) -> Any:
-    """Import what explains differences only when it is asked for: `run` on a hit has no use for it."""
-    if name in {"Difference", "explain"}:
-        from warmstart.identity import differences
+    from importlib import import_module
 
-        return getattr(differences, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = next((module for module, names in _MODULES.items() if name in names), None)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+    return value

@@ -68,6 +68,10 @@ class Backend(Protocol):
         """Write or replace a small object: atomic, and durable on return."""
         ...
 
+    def mark(self, name: str) -> None:
+        """Give an empty object the time of now, durable or not: it is lost at worst."""
+        ...
+
     def put_file(self, name: str, path: Path) -> None:
         """Write or replace an object with a file's bytes: atomic, and durable on return."""
         ...

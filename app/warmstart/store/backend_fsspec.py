@@ -149,6 +149,10 @@ class FsspecBackend:
         """Write or replace a small object."""
         self._ask("write", name, lambda: self._fs.pipe_file(self._full(name), data))
 
+    def mark(self, name: str) -> None:
+        """Give an empty object the time of now."""
+        self.put(name, b"")
+
     def put_file(self, name: str, path: Path) -> None:
         """Write or replace an object with a file's bytes."""
         self._ask("write", name, lambda: self._fs.put_file(str(path), self._full(name)))

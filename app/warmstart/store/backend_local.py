@@ -79,6 +79,18 @@ class LocalBackend:
 
         self._write(name, write)
 
+    def mark(self, name: str) -> None:
+        """Give an empty object the time of now, by the file server's clock, without waiting for the disk."""
+        with self._errors("write", name):
+            try:
+                os.utime(self._root / name)
+            except FileNotFoundError:
+                _make_folders((self._root / name).parent)
+                descriptor = os.open(self._root / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+                with contextlib.suppress(PermissionError):
+                    os.fchmod(descriptor, _FILE_MODE)
+                os.close(descriptor)
+
     def put_file(self, name: str, path: Path) -> None:
         """Write or replace an object with a file's bytes."""
 

@@ -12,6 +12,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, InvalidPathError, PreconditionError
 from obstore.store import S3Store
 
+from warmstart.aside import Aside
 from warmstart.errors import AccessDenied, EntryInvalid, UsageError, WarmstartError
 from warmstart.store.backend import ObjectInfo, ObjectMissing
 from warmstart.store.ranged import PART, read_ranged
@@ -80,6 +81,10 @@ class ObstoreBackend:
     def put(self, name: str, data: bytes) -> None:
         """Write or replace a small object."""
         self._ask("write", name, lambda: obstore.put(self._store, name, data))
+
+    def mark(self, name: str) -> None:
+        """Give an empty object the time of now."""
+        self.put(name, b"")
 
     def put_file(self, name: str, path: Path) -> None:
         """Write or replace an object with a file's bytes, large ones in several parts at once."""
@@ -160,23 +165,7 @@ def _interruptible(call: Callable[[], Answer]) -> Answer:
     """
     if threading.current_thread() is not threading.main_thread():
         return call()
-    answers: list[Answer] = []
-    errors: list[BaseException] = []
-    done = threading.Event()
-
-    def run() -> None:
-        try:
-            answers.append(call())
-        except BaseException as error:  # noqa: BLE001 - raised again where it was asked for
-            errors.append(error)
-        finally:
-            done.set()
-
-    threading.Thread(target=run, daemon=True).start()
-    done.wait()
-    if errors:
-        raise errors[0]
-    return answers[0]
+    return Aside(call).result()
 
 
 def _retries() -> dict[str, Any]:

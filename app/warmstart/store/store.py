@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from warmstart.aside import Aside
 from warmstart.errors import AccessDenied, EntryInvalid, EntryNotFound, UsageError, WarmstartError, shorten
 from warmstart.store import names
 from warmstart.store.backend import Backend, ObjectMissing
@@ -61,6 +62,12 @@ class Store:
         """The prefix, for messages."""
         return self._backend.url
 
+    def greet(self) -> None:
+        """Look at the marker ahead of the first question, which need not wait for it then. What goes wrong shows there."""
+        if self._backend.remote:
+            with contextlib.suppress(WarmstartError):
+                self._recognise()
+
     # Reading
 
     def lookup(self, key: str) -> Found:
@@ -96,7 +103,7 @@ class Store:
     def touch(self, key: str) -> None:
         """Record that the entry was used now. Readers need no write permission: a refusal is not even said."""
         with contextlib.suppress(WarmstartError):
-            self._backend.put(names.used(key), b"")
+            self._backend.mark(names.used(key))
 
     # Writing
 
@@ -192,24 +199,17 @@ class Store:
             if self._recognised or not self._backend.remote:
                 self._recognise()
                 return self._backend.get(names.entry(key), MANIFEST_LIMIT)
-            from concurrent.futures import ThreadPoolExecutor
-
-            pool = ThreadPoolExecutor(1)
+            recognised = Aside(self._recognise)
             try:
-                recognised = pool.submit(self._recognise)
-                try:
-                    stored = self._backend.get(names.entry(key), MANIFEST_LIMIT)
-                except WarmstartError:
-                    # That this is no store says more than that it has no such entry.
-                    recognised.result()
-                    raise
+                stored = self._backend.get(names.entry(key), MANIFEST_LIMIT)
+            except WarmstartError:
+                # That this is no store says more than that it has no such entry.
                 recognised.result()
-                return stored
-            finally:
-                # Not waited for: a caller that is told to stop must not hang on a server that does not answer.
-                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+            recognised.result()
         except ObjectMissing as error:
             raise EntryNotFound(f"{self.url} holds no entry for key {key}") from error
+        return stored
 
     def _recognise(self) -> bool:
         """Check the marker: False for a prefix with nothing in it; UsageError for one with other data."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,9 +59,10 @@ class Entry(Value):
     installed: Installed
 
 
-def install_from(store: Store, key: str, root: Path) -> Entry:
+def install_from(store: Store, key: str, root: Path, *, checked: Callable[[], None] | None = None) -> Entry:
     """Install the entry of `key`; where it cannot be used, the next one kept beside it.
 
+    `checked` is called when every byte has been checked and what is left is this disk's.
     Raises EntryNotFound, EntryInvalid, EntryNotTrusted (nothing has been placed), and what reading and writing raise.
     """
     from warmstart.archive import install, parse_manifest
@@ -71,7 +72,7 @@ def install_from(store: Store, key: str, root: Path) -> Entry:
         try:
             manifest = parse_manifest(found.manifest, key=key)
             check_factors(manifest)
-            return Entry(manifest, install(manifest, store.fetch, root))
+            return Entry(manifest, install(manifest, store.fetch, root, checked=checked))
         except EntryInvalid as error:
             LOG.warning("entry %s of key %s cannot be used: %s", found.name, key[:12], error)
             first = first or error

@@ -36,7 +36,9 @@ _TRUE = frozenset({"1", "true", "yes", "on"})
 
 
 class GpuMismatch(UnknownGpuError):
-    """The GPU in sight is not what the catalog says of the type asked for."""
+    """The GPU in sight is not what the catalog says of the type asked for: to `run`, a miss."""
+
+    outcome = "miss"
 
 
 class Target(Value, kw_only=True):

@@ -11,9 +11,10 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from warmstart import report
+from warmstart.aside import Aside
 from warmstart.errors import EntryInvalid, EntryNotFound, WarmstartError
 from warmstart.report import Result
-from warmstart.workflow import entries, resolve
+from warmstart.workflow.ahead import Ahead
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,9 +68,6 @@ def run(settings: Settings, stop: Stop) -> Ending:
     try:
         result = _run(settings, stop, progress)
         return Ending(result, EntryNotFound(result.reason) if result.outcome == "miss" else None)
-    except resolve.GpuMismatch as error:
-        progress.update(error=type(error).__name__)
-        return Ending(progress.end("miss", str(error)), error)
     except BaseException as error:
         stop.finish()
         LOG.debug("traceback", exc_info=error)
@@ -79,6 +77,16 @@ def run(settings: Settings, stop: Stop) -> Ending:
 
 
 def _run(settings: Settings, stop: Stop, progress: Progress) -> Result:
+    ahead = Ahead(settings)
+    try:
+        return _find(settings, stop, progress, ahead)
+    finally:
+        ahead.close()
+
+
+def _find(settings: Settings, stop: Stop, progress: Progress, ahead: Ahead) -> Result:
+    from warmstart.workflow import entries, resolve
+
     found, catalog = resolve.requests(settings, own_environment=True)
     request = resolve.single(found)
     progress.update(model=request.model)
@@ -86,14 +94,13 @@ def _run(settings: Settings, stop: Stop, progress: Progress) -> Result:
         return progress.end("nothing-to-compile", reason)
     gpu = resolve.single_gpu(settings, request, catalog)
     progress.update(gpu=gpu.name)
-    target = resolve.target(settings, request, gpu, resolve.code(settings))
+    target = resolve.target(settings, request, gpu, ahead.code())
     progress.result = entries.with_target(progress.result, target)
     root = resolve.cache_root(settings, target.environ)
     progress.update(cache_root=str(root))
     if done := _installed(root, target.key, progress):
         return done
-    notices: list[str] = []
-    store = entries.open_from(settings, notices)
+    store = ahead.store()
     try:
         if hit := _from_store(store, target, root, progress):
             return hit
@@ -101,12 +108,13 @@ def _run(settings: Settings, stop: Stop, progress: Progress) -> Result:
             return progress.end("miss", f"{store.url} has no entry for this key")
         return _compile(settings, store, target, root, stop, progress)
     finally:
-        progress.warn(*notices)
+        progress.warn(*ahead.notices)
 
 
 def _installed(root: Path, key: str, progress: Progress) -> Result | None:
     """Tell of an earlier install, which a restarted container finds: the store need not be asked, or be there."""
     from warmstart.archive import find_installed
+    from warmstart.workflow import entries
 
     there = find_installed(root, key)
     if there is None:
@@ -119,21 +127,28 @@ def _installed(root: Path, key: str, progress: Progress) -> Result | None:
 
 def _from_store(store: Store, target: Target, root: Path, progress: Progress) -> Result | None:
     """Install the entry, None where there is none that can be used."""
+    from warmstart.workflow import entries
+
+    used: list[Aside[None]] = []
     try:
-        entry = entries.install_from(store, target.key, root)
+        # Recorded while the files are made durable: neither waits for the other.
+        entry = entries.install_from(
+            store, target.key, root, checked=lambda: used.append(Aside(lambda: entries.touch(store, target.key)))
+        )
     except EntryNotFound:
         return None
     except EntryInvalid as error:
         progress.warn(f"the entry in the store cannot be used: {error}")
         return None
     entries.remember(root, entry.manifest)
-    entries.touch(store, target.key)
+    for mark in used:
+        mark.wait()
     progress.result = entries.with_entry(progress.result, entry.manifest)
     return progress.end("hit", "already installed" if entry.installed.already else "")
 
 
 def _compile(settings: Settings, store: Store, target: Target, root: Path, stop: Stop, progress: Progress) -> Result:
-    from warmstart.workflow import compiling
+    from warmstart.workflow import compiling, entries
 
     turn = compiling.take_turn(settings, store, target.key, stop)
     if turn.found is not None and (hit := _from_store(store, target, root, progress)):
@@ -155,6 +170,7 @@ def _compile(settings: Settings, store: Store, target: Target, root: Path, stop:
 
 def _install_own(packed: Packed, root: Path) -> None:
     from warmstart.archive import install
+    from warmstart.workflow import entries
 
     install(packed.manifest, entries.local_fetch(packed), root)
     entries.remember(root, packed.manifest)
