@@ -148,16 +148,15 @@ def _is_choice(func: Any, args: Any) -> bool:
 
 
 def place() -> str:
-    """Return where the library code stands that asked torch for a value: its file, as it is installed, and its function."""
+    """Return where the library code stands that asked torch for a value: its module and its function."""
     frame = sys._getframe(2)
-    while frame.f_back is not None and _is_passed_on(frame.f_code.co_filename):
+    while frame.f_back is not None and _is_passed_on(frame.f_globals.get("__name__", "")):
         frame = frame.f_back
-    file = frame.f_code.co_filename.rpartition("/site-packages/")[2]
-    return f"{file}:{frame.f_code.co_qualname}"
+    return f"{frame.f_globals.get('__name__', '')}:{frame.f_code.co_qualname}"
 
 
-def _is_passed_on(file: str) -> bool:
-    return "/site-packages/torch/" in file or "/warmstart/" in file or file.startswith("<")
+def _is_passed_on(module: str) -> bool:
+    return not module or module.split(".", 1)[0] in {"torch", "warmstart"}
 
 
 # Operators whose result depends on values: what stands in for it. Shapes are upper bounds.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Read(NamedTuple):
-    """One place: file and function as `hybrid.place` names them, a beginning is enough.
+    """One place: module and function as `hybrid.place` names them, a beginning is enough.
 
     `answer` is what a comparison of values comes to. `refused` says why no answer would do.
     """
@@ -30,59 +30,59 @@ _HUMMING = (
 
 READS: tuple[Read, ...] = (
     Read(
-        "vllm/model_executor/layers/quantization/kv_cache.py",
+        "vllm.model_executor.layers.quantization.kv_cache",
         True,
         "scales of the KV cache, in the checkpoint or not, are numbers that attention reads; no layout depends on them",
     ),
     Read(
-        "vllm/model_executor/layers/quantization/utils/w8a8_utils.py:all_close_1d",
+        "vllm.model_executor.layers.quantization.utils.w8a8_utils:all_close_1d",
         True,
         "scales that differ between experts only make vLLM warn",
     ),
     Read(
-        "vllm/model_executor/layers/quantization/utils/w8a8_utils.py:requantize_with_max_scale",
+        "vllm.model_executor.layers.quantization.utils.w8a8_utils:requantize_with_max_scale",
         True,
         "whether the parts had one scale on disk or several decides their values after loading, not their layout",
     ),
     Read(
-        "vllm/model_executor/layers/quantization/modelopt.py:KFp8StaticTensor.process",
+        "vllm.model_executor.layers.quantization.modelopt:KFp8StaticTensor.process",
         True,
         "parts with different scales are given the largest: other values, the same layout",
     ),
     Read(
-        "vllm/model_executor/layers/quantization/modelopt.py:KNvfp4Static.process",
+        "vllm.model_executor.layers.quantization.modelopt:KNvfp4Static.process",
         True,
         "parts with different scales are given the largest, and vLLM warns",
     ),
     Read(
-        "vllm/model_executor/layers/quantization/modelopt.py:ModelOptNvFp4FusedMoE.process_weights_after_loading",
+        "vllm.model_executor.layers.quantization.modelopt:ModelOptNvFp4FusedMoE.process_weights_after_loading",
         True,
         "experts whose two parts have different scales make vLLM warn; it takes the first",
     ),
     Read(
-        "vllm/model_executor/layers/quantization/compressed_tensors/compressed_tensors_moe/"
-        "compressed_tensors_moe_w4a4_nvfp4.py:CompressedTensorsW4A4Nvfp4MoEMethod.process_weights_after_loading",
+        "vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors_moe."
+        "compressed_tensors_moe_w4a4_nvfp4:CompressedTensorsW4A4Nvfp4MoEMethod.process_weights_after_loading",
         True,
         "experts whose two parts have different scales make vLLM warn; it takes the first",
     ),
     Read(
-        "vllm/model_executor/layers/quantization/utils/marlin_utils_fp4.py:nvfp4_marlin_process_scales",
+        "vllm.model_executor.layers.quantization.utils.marlin_utils_fp4:nvfp4_marlin_process_scales",
         True,
         "scales below zero only make vLLM warn",
     ),
     Read(
-        "vllm/model_executor/layers/quantization/utils/marlin_utils_fp4.py:_nvfp4_compute_scale_factor",
+        "vllm.model_executor.layers.quantization.utils.marlin_utils_fp4:_nvfp4_compute_scale_factor",
         True,
         "the factor moves from one scale to another",
     ),
     Read(
-        "humming/schema/base.py:BaseWeightSchema",
+        "humming.schema.base:BaseWeightSchema",
         True,
         "tools that write NVFP4 give parts that are multiplied together one scale; with several, humming keeps one a channel",
         _HUMMING,
     ),
     Read(
-        "humming/schema/humming.py:HummingWeightSchema.convert_symmetric_integer_weight",
+        "humming.schema.humming:HummingWeightSchema.convert_symmetric_integer_weight",
         True,
         "a weight of the lowest code, which round-to-nearest and GPTQ write and symmetric training does not",
         _HUMMING,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -81,3 +83,51 @@ def test_without_a_compiler_and_without_a_prebuilt_one_the_way_out_is_said(
     prebuilt = tmp_path / "libcuda.so.1"
     prebuilt.write_bytes(b"")
     assert stub.ensure(tmp_path, prebuilt) == prebuilt
+
+
+def safetensors(tensors: dict[str, str], data: bytes = b"weights") -> bytes:
+    header = {name: {"dtype": dtype, "shape": [1], "data_offsets": [0, 2]} for name, dtype in tensors.items()}
+    text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Lay a model with weights out as a hub cache, and let the hub's client look there only; returns its snapshot."""
+    from huggingface_hub import constants
+
+    folder = tmp_path / "files"
+    (folder / "original").mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(safetensors({"a.weight": "BF16", "lm_head.weight": "F32"}))
+    (folder / "broken.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1")
+    (folder / "original" / "params.json").write_text("{}")
+    cache = hub.lay_out("Acme/Model", folder, tmp_path / "hub")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    repository = cache / "models--Acme--Model"
+    return repository / "snapshots" / (repository / "refs" / "main").read_text()
+
+
+def test_the_headers_of_weights_come_along_without_their_data(snapshot: Path) -> None:
+    """What vLLM reads of a checkpoint before it loads it, byte for byte; files without a header stay behind."""
+    assert (snapshot / "model.safetensors").read_bytes() == safetensors({"a.weight": "BF16", "lm_head.weight": "F32"}, b"")
+    assert not (snapshot / "broken.safetensors").exists()
+
+
+@pytest.mark.usefixtures("snapshot")
+def test_the_hubs_client_answers_from_the_snapshot_what_the_hub_would() -> None:
+    """Which files there are and what their headers say; of repositories that were not handed over it knows nothing."""
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    from warmstart.compiler.snapshot import SnapshotApi
+
+    api = SnapshotApi()
+    assert api.list_repo_files("Acme/Model") == ["config.json", "model.safetensors", "original/params.json"]
+    metadata = api.get_safetensors_metadata("Acme/Model")
+    assert {name: tensor.dtype for name, tensor in metadata.files_metadata["model.safetensors"].tensors.items()} == {
+        "a.weight": "BF16",
+        "lm_head.weight": "F32",
+    }
+    with pytest.raises(OfflineModeIsEnabled, match="Acme/Other was not handed over"):
+        api.list_repo_files("Acme/Other")

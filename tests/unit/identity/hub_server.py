@@ -16,8 +16,9 @@ COMMIT = "89abcdef0123456789abcdef0123456789abcdef"
 class Hub:
     """What the server holds, how it misbehaves, and what it was asked for."""
 
-    def __init__(self, files: Mapping[str, bytes]) -> None:
+    def __init__(self, files: Mapping[str, bytes], model: str = "Qwen/Qwen3-0.6B") -> None:
         self.files = dict(files)
+        self.model = model
         self.status = 200
         self.error_code = ""
         self.token = ""
@@ -44,11 +45,14 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(hub.status, b"{}", {"X-Error-Code": hub.error_code, "X-Error-Message": "no"}, body=body)
         if hub.token and self.headers.get("Authorization") != f"Bearer {hub.token}":
             return self._send(401, b"{}", {"X-Error-Code": "GatedRepo", "X-Error-Message": "gated"}, body=body)
+        if path.startswith("/api/models/") and "/tree/" in path:
+            tree = [{"type": "file", "path": name, "size": len(data), "oid": "0"} for name, data in hub.files.items()]
+            return self._send(200, json.dumps(tree).encode(), {"Content-Type": "application/json"}, body=body)
         if path.startswith("/api/models/"):
             siblings = [{"rfilename": name, "size": hub.sizes.get(name, len(data))} for name, data in hub.files.items()]
-            info = {"id": "Qwen/Qwen3-0.6B", "sha": COMMIT, "siblings": siblings}
+            info = {"id": hub.model, "sha": COMMIT, "siblings": siblings}
             return self._send(200, json.dumps(info).encode(), {"Content-Type": "application/json"}, body=body)
-        name = path.partition(f"/resolve/{COMMIT}/")[2]
+        name = path.partition(f"/resolve/{COMMIT}/")[2] or path.partition("/resolve/main/")[2]
         if name not in hub.files:
             return self._send(404, b"", {"X-Error-Code": "EntryNotFound"}, body=body)
         data = hub.files[name]

@@ -1,0 +1,50 @@
+"""Places where a weight's value is asked for: each is in the installed libraries, has a reason, and unknown ones are named."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from warmstart.compiler.reads import READS, Read, known
+
+
+def functions(path: Path) -> set[str]:
+    """Return the qualified names of all functions and classes of a file, as code objects have them."""
+    found: set[str] = set()
+
+    def visit(node: ast.AST, prefix: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                found.add(prefix + child.name)
+                inner = "." if isinstance(child, ast.ClassDef) else ".<locals>."
+                visit(child, prefix + child.name + inner)
+            else:
+                visit(child, prefix)
+
+    visit(ast.parse(path.read_text()), "")
+    return found
+
+
+@pytest.mark.parametrize("read", READS, ids=lambda read: read.place.rpartition(".")[2])
+def test_each_place_is_where_it_says(read: Read) -> None:
+    """An answer for a function that upstream has moved would be one that nobody asks for, and the pass would fail instead."""
+    module, _, function = read.place.partition(":")
+    package = importlib.util.find_spec(module.split(".", 1)[0])
+    assert package is not None
+    assert package.origin is not None
+    path = Path(package.origin).parents[1] / f"{module.replace('.', '/')}.py"
+    assert path.is_file(), f"{module} is gone"
+    assert not function or any(name.startswith(function) for name in functions(path)), f"{function} is gone from {module}"
+
+
+def test_each_answer_has_its_reason_and_each_refusal_a_way_out() -> None:
+    assert all(len(read.why) > 20 for read in READS)
+    assert all("--linear-backend" in read.refused for read in READS if read.refused)
+
+
+def test_a_place_is_known_by_its_file_and_function() -> None:
+    assert known("vllm.model_executor.layers.quantization.kv_cache:BaseKVCacheMethod.process_weights_after_loading")
+    assert known("vllm.model_executor.models.new:NewModel.load_weights") is None
