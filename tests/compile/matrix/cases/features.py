@@ -161,7 +161,7 @@ REFUSED = (
         "no-mega-artifact", env={"VLLM_USE_MEGA_AOT_ARTIFACT": "0"}, refused="UnsupportedError: VLLM_USE_MEGA_AOT_ARTIFACT=0"
     ),
     _small("cache-off", env={"VLLM_DISABLE_COMPILE_CACHE": "1"}, nothing="VLLM_DISABLE_COMPILE_CACHE"),
-    _small("three-of-sixteen-heads", "--tensor-parallel-size", "3", refused="UsageError: "),
+    _small("heads-not-divisible", "--tensor-parallel-size", "3", refused="UsageError: "),
     _small("unknown-option", "--no-such-option", refused="UsageError: vllm serve does not accept these arguments"),
     _small("remote-code-not-trusted", model="remote-code", refused="UsageError: "),
     _small("too-long", "--hf-overrides", '{"max_position_embeddings": 2048}', refused="UsageError: "),
