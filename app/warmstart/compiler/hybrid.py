@@ -98,11 +98,13 @@ class HybridMode(FakeTensorMode):  # type: ignore[misc]
             return torch.empty(shape, dtype=dtype or like.dtype, device=like.device)
 
 
-def _scalar(_mode: HybridMode, args: Any, _kwargs: Any) -> Any:
+def _scalar(mode: HybridMode, args: Any, _kwargs: Any) -> Any:
     dtype = args[0].dtype
     if dtype == torch.bool:
         return False
-    return 1.0 if dtype.is_floating_point else 0
+    if not dtype.is_floating_point:
+        return 0
+    return reads.MARK if mode.loading else 1.0
 
 
 def _to_cpu(_mode: HybridMode, args: Any, kwargs: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from warmstart.compiler import config as serve_config
 from warmstart.compiler.headers import HeaderReads
 from warmstart.compiler.modules import Watch
+from warmstart.compiler.reads import refuse_baked
 from warmstart.compiler.seams.weights import settle
 from warmstart.errors import UnsupportedError
 
@@ -123,8 +124,14 @@ def _compile(place: Place, api_config: Any, ready: Ready, reporter: Reporter) ->
         worker = engine.start(ready.line, config, place, reporter.phase, lambda worker: _settled(worker, bench.mode))
     root = Path(os.environ["VLLM_CACHE_ROOT"])
     watch.check(root)
+    refuse_baked(file for module in watch.modules for file in _generated(Path(module.path)))
     ready.warned.check()
     return _report(place, worker, watch, bench, reporter, root)
+
+
+def _generated(artifact: Path) -> list[Path]:
+    """Return the code that Inductor generated for an artifact, beside it."""
+    return sorted(artifact.parents[1].glob("inductor_cache/**/*.py"))
 
 
 def _settled(worker: Any, mode: HybridMode) -> None:

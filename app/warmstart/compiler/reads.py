@@ -8,7 +8,14 @@ them apart.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
+
+from warmstart.errors import UnsupportedError
+
+MARK = 1.0009765625
+"""What a weight's value is where code keeps it as a number: in generated code it would be seen. Exact in half precision."""
 
 
 class Read(NamedTuple):
@@ -88,6 +95,21 @@ READS: tuple[Read, ...] = (
         _HUMMING,
     ),
 )
+
+
+def refuse_baked(code: Iterable[Path]) -> None:
+    """Refuse generated code that holds a weight's value as a number.
+
+    Raises:
+        UnsupportedError: it does, so another checkpoint of the same configuration needs other code, and vLLM's key is the same.
+
+    """
+    for path in code:
+        if str(MARK) in path.read_text(errors="replace"):
+            raise UnsupportedError(
+                f"the generated code holds the value of a weight as a constant ({path.name}), and a pass has no weights",
+                hint="let the server's first start compile",
+            )
 
 
 def known(place: str) -> Read | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from warmstart.compiler.seams.base import Bench, stage
+from warmstart.errors import UnsupportedError
 
 
 def _ceil(value: int, multiple: int) -> int:
@@ -66,6 +67,32 @@ def block_scale_interleave(bench: Bench) -> None:
         bench.replace(quantization, name, interleave)
         for package in ("flashinfer", "vllm"):
             _rebind(bench, package, name, before, interleave)
+
+
+@stage(
+    "vllm",
+    "kernels.w4a8-packing",
+    "vLLM 0.33's own fakes of CUTLASS's W4A8 packing do not give the shapes that the operators give",
+)
+def w4a8_packing(bench: Bench) -> None:
+    """Return what csrc/quantization/cutlass_w4a8 returns: scales eight times over in one dimension, weights as they lie.
+
+    For experts the operator also returns a table of layouts, whose size is that of a type in C++: refused.
+    """
+    import torch
+
+    def pack_scales(scales: Any) -> Any:
+        return torch.empty(scales.numel() * 8, dtype=scales.dtype, device=scales.device)
+
+    def grouped(_weights: Any) -> Any:
+        raise UnsupportedError(
+            "experts with 4-bit weights and 8-bit activations (W4A8) are packed by an operator whose result only a GPU tells",
+            hint="let the server's first start compile",
+        )
+
+    bench.replace("vllm._custom_ops", "cutlass_pack_scale_fp8", pack_scales)
+    bench.replace("vllm._custom_ops", "cutlass_encode_and_reorder_int4b", torch.empty_like)
+    bench.replace("vllm._custom_ops", "cutlass_encode_and_reorder_int4b_grouped", grouped)
 
 
 def _rebind(bench: Bench, package: str, name: str, before: Any, after: Any) -> None:
