@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from warmstart.compiler.reads import READS, Read, known
+from warmstart.compiler.reads import MARK, READS, Read, known, refuse_baked
+from warmstart.errors import UnsupportedError
 
 
 def functions(path: Path) -> set[str]:
@@ -48,3 +49,13 @@ def test_each_answer_has_its_reason_and_each_refusal_a_way_out() -> None:
 def test_a_place_is_known_by_its_file_and_function() -> None:
     assert known("vllm.model_executor.layers.quantization.kv_cache:BaseKVCacheMethod.process_weights_after_loading")
     assert known("vllm.model_executor.models.new:NewModel.load_weights") is None
+
+
+def test_code_that_holds_a_weights_value_is_refused_by_its_file(tmp_path: Path) -> None:
+    """Code keeps numbers of weights in places that compiled code does not read; where it did, each checkpoint needs its own."""
+    plain, baked = tmp_path / "plain.py", tmp_path / "baked.py"
+    plain.write_text("scale = 1.0")
+    baked.write_text(f"tmp0 = tl.full([1], {MARK}, tl.float32)")
+    refuse_baked([plain])
+    with pytest.raises(UnsupportedError, match=r"value of a weight as a constant \(baked\.py\)"):
+        refuse_baked([plain, baked])
