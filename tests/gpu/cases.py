@@ -14,9 +14,14 @@ from typing import Any
 from tests.gpu import models
 
 # Weights are random numbers of a fixed seed. A KV cache of fixed size lets many servers share a GPU.
-COMMON = ("--max-model-len", "4096", "--load-format", "dummy", "--kv-cache-memory-bytes", str(2 << 30))
+COMMON = (
+    *("--max-model-len", "4096", "--load-format", "dummy"),
+    *("--kv-cache-memory-bytes", str(2 << 30), "--gpu-memory-utilization", "0.3"),
+)
 # Without the network; FlashInfer's sampler, which is not part of torch.compile, would be built at the first start.
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_USE_FLASHINFER_SAMPLER": "0"}
+# DeepGEMM would compile every kernel that it may ever need, for minutes, before the server is ready.
+NO_WARMUP = (("VLLM_DEEP_GEMM_WARMUP", "skip"),)
 # Workspaces of the fused all-reduce that need no NVLink multicast: it is shared with every other program on the host.
 NO_MULTICAST = (("VLLM_FLASHINFER_ALLREDUCE_BACKEND", "trtllm"), ("VLLM_ALLREDUCE_USE_SYMM_MEM", "0"))
 
@@ -84,9 +89,9 @@ CASES = (
     Case("deepseek-mla", models.deepseek_v2_lite),
     Case("qwen3-next-gdn", models.qwen3_next),
     Case("fp8-online", models.narrow(), ("--quantization", "fp8")),
-    Case("fp8-block", models.narrow(quantization_config=models.FP8_BLOCK)),
+    Case("fp8-block", models.narrow(quantization_config=models.FP8_BLOCK), env=NO_WARMUP),
     Case("fp8-static", models.narrow(quantization_config=models.FP8_STATIC)),
-    Case("fp8-block-moe", models.moe(quantization_config=models.FP8_BLOCK)),
+    Case("fp8-block-moe", models.moe(quantization_config=models.FP8_BLOCK), env=NO_WARMUP),
     Case("fp8-kv-cache", models.narrow(), ("--kv-cache-dtype", "fp8")),
     Case("compressed-fp8", models.narrow(quantization_config=models.W8A8_FP8)),
     Case("compressed-w4a16", models.narrow(quantization_config=models.W4A16)),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import re
 from pathlib import Path
+from typing import Any
 
 AOT = "torch_compile_cache/torch_aot_compile"
 _LOADED = re.compile(r"Directly load AOT compilation from path \S*/torch_aot_compile/([0-9a-f]+)/(rank_\d+_\d+)/model")
 _COMPILED = re.compile(r"Compiling a graph for compile range")
 _SAVED = re.compile(r"saved AOT compiled function to \S+")
-_TOOK = re.compile(r"torch\.compile took ([\d.]+) s in total")
+_TOOK = re.compile(r"^(\(\S+ pid=\d+\))?.*torch\.compile took ([\d.]+) s in total", re.MULTILINE)
 _INIT = re.compile(r"init engine \(.*\) took ([\d.]+) s")
 _KERNEL = re.compile(r"^\w+ = async_compile\.\w+\('(\w+)'", re.MULTILINE)
 # torch_compile_cache/<vLLM's hash>/<rank>/<module>/computation_graph.py: the hash is of paths, too, and left out.
@@ -19,7 +21,7 @@ _GRAPH = re.compile(r"torch_compile_cache/[0-9a-f]+/(rank_\d+_\d+/.+)/computatio
 
 @dataclasses.dataclass(frozen=True)
 class Started:
-    """What the log of a started server says. Seconds are vLLM's own; those of several modules are added up."""
+    """What the log of a started server says. Seconds are vLLM's own, of the slowest rank, modules of a rank added up."""
 
     loaded: frozenset[str]
     compiled_graphs: int
@@ -30,15 +32,22 @@ class Started:
 
 def read(log: str) -> Started:
     """Read the log of a server that has started."""
-    took = [float(seconds) for seconds in _TOOK.findall(log)]
     init = [float(seconds) for seconds in _INIT.findall(log)]
     return Started(
         loaded=frozenset(key for key, _rank in _LOADED.findall(log)),
         compiled_graphs=len(_COMPILED.findall(log)),
         saved=len(_SAVED.findall(log)),
-        torch_compile_seconds=round(sum(took), 2) if took else None,
+        torch_compile_seconds=_compile_seconds(log),
         init_engine_seconds=init[-1] if init else None,
     )
+
+
+def _compile_seconds(log: str) -> float | None:
+    """Return the sum over the modules of a process, of the process that took longest: ranks work side by side."""
+    took = collections.defaultdict[str, float](float)
+    for process, seconds in _TOOK.findall(log):
+        took[process] += float(seconds)
+    return round(max(took.values()), 2) if took else None
 
 
 def listing(root: Path) -> frozenset[str]:
@@ -86,3 +95,20 @@ def generated(root: Path) -> str:
 def kernels(root: Path) -> frozenset[str]:
     """Return the names of the kernels in the code that Inductor generated below a cache root."""
     return frozenset(_KERNEL.findall(generated(root)))
+
+
+def apart(ours: list[dict[str, Any]], native: list[dict[str, Any]]) -> float:
+    """Return how far greedy answers are apart: the largest difference of log probabilities up to the first other token.
+
+    Kernels that Inductor tunes add up in another order in another configuration, in two starts of the same server, too; then a
+    near tie between two tokens may be decided otherwise, and what follows is another text. The tokens at that place count as
+    well: were they no near tie, their log probabilities would be far apart.
+    """
+    largest = 0.0
+    for one, other in zip(ours, native, strict=True):
+        pairs = zip(one["tokens"], other["tokens"], one["logprobs"], other["logprobs"], strict=True)
+        for mine, its, mine_log, its_log in pairs:
+            largest = max(largest, abs(mine_log - its_log))
+            if mine != its:
+                break
+    return round(largest, 6)

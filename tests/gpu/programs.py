@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import http.client
+import itertools
 import json
 import os
 import signal
@@ -155,10 +156,16 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     process.wait(_STOP_SECONDS)
 
 
+_PORTS = itertools.count(18000 + os.getpid() % 1000)
+
+
 def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    """Return a port that nobody listens on, below those that the system hands out: engines take some of these at any time."""
+    while True:
+        port = next(_PORTS)
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port
 
 
 def _tail(log: Path) -> str:

@@ -1,6 +1,6 @@
 """One proof for each case: a pass without the GPU, a start on what it published, and a start that compiles for itself.
 
-Starts take minutes and little of a GPU, so several cases can run at once: WARMSTART_GPU_TESTS_AT_ONCE says how many.
+Starts take minutes and little of a GPU, so several cases can run at once: GPU_TESTS_AT_ONCE says how many.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.gpu.cases import Case
 from tests.gpu.evidence import Started
 from tests.gpu.programs import Gpu, ProgramError, count, serving, warmstart
 
-AT_ONCE = "WARMSTART_GPU_TESTS_AT_ONCE"
+AT_ONCE = "GPU_TESTS_AT_ONCE"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +32,14 @@ class Start:
     answers: list[dict[str, Any]]
     before: frozenset[str]
     after: frozenset[str]
+
+    def times(self) -> dict[str, float | None]:
+        """Return vLLM's own seconds and those to the first good answer to /health."""
+        return {
+            "torch_compile_seconds": self.started.torch_compile_seconds,
+            "init_engine_seconds": self.started.init_engine_seconds,
+            "ready_seconds": self.ready_seconds,
+        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +54,32 @@ class Proof:
     kept: dict[str, Any]
     ours: Start
     native: Start
+
+    def summary(self) -> dict[str, Any]:
+        """Return what belongs into docs/proof: keys, what was compiled and loaded, times, and whether both sides are equal."""
+        made, server = evidence.kernels(self.pass_root), evidence.kernels(self.native_root)
+        return {
+            "case": self.case.name,
+            "vllm": self.compiled["vllm"],
+            "aot_keys": self.compiled["aot_keys"],
+            "ranks": self.compiled["ranks"],
+            "graphs": self.compiled["graphs"],
+            "compile_seconds": self.compiled["compile_seconds"],
+            "stored_bytes": self.compiled["stored_bytes"],
+            "loaded": len(self.ours.started.loaded),
+            "compiled_by_server": self.ours.started.compiled_graphs,
+            "new_files": len(self.ours.after - self.ours.before),
+            "unexpected_files": evidence.unexpected(self.ours.before, self.ours.after),
+            "verify": self.verified[1].get("outcome"),
+            "native_keys_equal": evidence.aot_keys(self.native.after) == frozenset(self.compiled["aot_keys"]),
+            "graphs_equal": evidence.graphs(self.native_root) == evidence.graphs(self.pass_root),
+            "kernels_only_ours": sorted(made - server),
+            "kernels_only_native": sorted(server - made),
+            "answers_equal": self.ours.answers == self.native.answers,
+            "answers_apart": evidence.apart(self.ours.answers, self.native.answers),
+            "ours_first": self.ours.times(),
+            "native_cold": self.native.times(),
+        }
 
     @property
     def pass_root(self) -> Path:
@@ -104,7 +138,9 @@ class Proofs:
             "verify", "--cache-root", str(root), "--server-log", str(folder / "ours.log"), env=server.env, log=log
         )
         native = self._start(case, folder, "native")
-        return Proof(case, folder, compiled, installed, verified, kept, ours, native)
+        proof = Proof(case, folder, compiled, installed, verified, kept, ours, native)
+        (folder / "proof.json").write_text(json.dumps(proof.summary(), indent=1))
+        return proof
 
     def _start(self, case: Case, folder: Path, name: str) -> Start:
         root, log = folder / name, folder / f"{name}.log"

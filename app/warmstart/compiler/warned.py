@@ -36,6 +36,7 @@ HARMLESS = (
         "two artifacts of a module hold the same kernel, and the one unpacked first is used",
     ),
     Harmless("vllm.", r".* is deprecated", "the option still does what it did; the server is told the same"),
+    Harmless("vllm.utils.argparse_utils", r"Found duplicate keys", "the last one counts, for the server too"),
     Harmless("vllm.envs", r"Unknown vLLM environment variable", "vLLM ignores it, and so does its key"),
     Harmless(
         "vllm.utils.flashinfer",

@@ -33,6 +33,21 @@ def test_the_times_of_several_modules_are_added_up() -> None:
     assert evidence.read(two).torch_compile_seconds == 1.5
 
 
+def test_of_several_ranks_the_slowest_counts() -> None:
+    """Ranks work side by side, each in a process of its own."""
+    two = log("ours.log").replace("EngineCore pid=", "Worker_TP0 pid=1") + log("ours.log").replace("1.16 s", "1.4 s")
+    assert evidence.read(two).torch_compile_seconds == 1.4
+
+
+def test_answers_are_compared_up_to_where_they_part() -> None:
+    """What follows another token is another text; the two tokens themselves must be as good as tied."""
+    one = [{"tokens": ["a", "b", "c"], "logprobs": [-1.0, -2.0, -3.0]}]
+    assert evidence.apart(one, one) == 0
+    assert evidence.apart(one, [{"tokens": ["a", "x", "y"], "logprobs": [-1.0, -2.001, -9.0]}]) == 0.001
+    assert evidence.apart(one, [{"tokens": ["a", "x", "y"], "logprobs": [-1.0, -2.5, -3.0]}]) == 0.5
+    assert evidence.apart(one, [{"tokens": ["a", "b", "c"], "logprobs": [-1.25, -2.0, -3.0]}]) == 0.25
+
+
 def test_a_log_that_was_cut_short_has_no_times() -> None:
     """A server that never came up must not look like one that took no time."""
     first = log("cold.log").splitlines()[0]
