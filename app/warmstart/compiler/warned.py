@@ -55,6 +55,11 @@ HARMLESS = (
         r"Casting torch\.\w+ to torch\.\w+",
         "asked for by --dtype, or decided by the GPU type: the server casts too",
     ),
+    Harmless(
+        "vllm.platforms.cuda",
+        r"Forcing --disable_chunked_mm_input",
+        "decided by the model's attention: the server schedules its images the same way",
+    ),
     Harmless("vllm.v1.sample", r"FlashInfer top-p/top-k sampling unavailable", "sampling is not compiled"),
     Harmless("vllm.utils.system_utils", r"Found ulimit", "a limit of the API server's sockets"),
     Harmless(
