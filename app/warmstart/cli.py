@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from warmstart import __version__, commands, errors, report
+from warmstart import __version__, commands, errors, log, report
 from warmstart.commands import Answer
 from warmstart.settings import Settings, unknown_variables, variable
 from warmstart.workflow.stopping import DeadlineExceeded, Stop, Stopped, Terminated, interruptible
@@ -124,7 +124,7 @@ class Call:
         command, args = parse(self.argv)
         self.settings = settings = Settings.read(os.environ, vars(args))
         self.output = settings.output
-        report.start_logging(settings.log_level, settings.log_format)
+        log.start(settings.log_level, settings.log_format)
         for name in unknown_variables(os.environ):
             report.LOG.warning("%s is set, but no such setting exists; see docs/environment.md", name)
         deadline = commands.DEADLINES.get(self.name, 0.0) if settings.deadline is None else settings.deadline
@@ -136,7 +136,7 @@ class Call:
         code = self.code(error)
         result = report.failure(self.name, error)
         if self.settings is None:
-            report.start_logging()
+            log.start()
         commands.tell(result, self.settings or Settings())
         if exit_code(error) == EXIT_UNEXPECTED:
             report.LOG.debug("traceback", exc_info=error)

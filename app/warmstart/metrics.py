@@ -13,7 +13,6 @@ own registry: its metric classes would write into PROMETHEUS_MULTIPROC_DIR, whic
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,9 +20,10 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from warmstart.errors import shorten
+from warmstart.log import Log
 from warmstart.report import Result
 
-LOG = logging.getLogger("warmstart.metrics")
+LOG = Log("warmstart.metrics")
 
 _PUSH_SECONDS = 5.0
 _GAUGES = (

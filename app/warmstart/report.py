@@ -6,23 +6,18 @@ Nothing here raises for a place that cannot be written: a result that is not del
 from __future__ import annotations
 
 import json
-import logging
-import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from warmstart.errors import WarmstartError, shorten
+from warmstart.log import Log
 from warmstart.value import Value
 
-LOG = logging.getLogger("warmstart")
+LOG = Log("warmstart")
 TERMINATION_LOG = Path("/dev/termination-log")
 TERMINATION_LIMIT = 4096
 _SHORT_REASON = 800
-
-# What logging puts on every record; everything else came in through `extra`.
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class Result(Value, kw_only=True):
@@ -91,7 +86,7 @@ def failure(command: str, error: BaseException, **known: Any) -> Result:
 
 def publish(result: Result, *, termination_log: Path | None) -> None:
     """Tell a result to the log and the termination message."""
-    level = logging.WARNING if result.outcome in {"failed", "terminated", "ignored", "partly"} else logging.INFO
+    level = "warning" if result.outcome in {"failed", "terminated", "ignored", "partly"} else "info"
     reason = f": {result.reason}" if result.reason else ""
     LOG.log(level, "%s: %s%s", result.command, result.outcome, reason, extra={"result": result.document()})
     write_termination(result, termination_log)
@@ -138,37 +133,6 @@ def termination_message(result: Result) -> bytes:
     if len(encoded) < TERMINATION_LIMIT:
         return encoded
     return _compact({name: shorten(getattr(result, name), 64) for name in ("command", "outcome", "error", "request_key")})
-
-
-def start_logging(level: str = "info", form: str = "auto") -> None:
-    """Send the package's log lines to standard error, in place of where an earlier call sent them."""
-    if form == "auto":
-        form = "text" if sys.stderr is not None and sys.stderr.isatty() else "json"
-    for handler in list(LOG.handlers):
-        LOG.removeHandler(handler)
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if form == "json" else logging.Formatter("%(levelname)s %(message)s"))
-    LOG.addHandler(handler)
-    LOG.setLevel(level.upper())
-    LOG.propagate = False
-
-
-class JsonLines(logging.Formatter):
-    """One JSON object a line: time (UTC, RFC 3339), level, logger, message, and what `extra` gave."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the record as one line of JSON."""
-        moment = time.gmtime(record.created)
-        line: dict[str, Any] = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S", moment) + f".{int(record.msecs):03d}Z",
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        line |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
 
 
 def _compact(document: Mapping[str, Any]) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
 import os
 import shutil
 import socket
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from warmstart import identity
 from warmstart.errors import AccessDenied, NoSpaceError, TemporaryError, UsageError, WarmstartError, shorten
+from warmstart.log import Log
 from warmstart.workflow import resolve
 from warmstart.workflow.habitat import habitable
 from warmstart.workflow.stopping import Stop
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from warmstart.store import Claim, Claims, Found, Store
     from warmstart.workflow.resolve import Target
 
-LOG = logging.getLogger("warmstart.compile")
+LOG = Log("warmstart.compile")
 
 _HEARTBEATS_PER_TTL = 3
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warmstart.errors import EntryInvalid, UsageError, WarmstartError
+from warmstart.log import Log
 from warmstart.value import Value
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from warmstart.store import Published, Store
     from warmstart.workflow.resolve import Target
 
-LOG = logging.getLogger("warmstart.store")
+LOG = Log("warmstart.store")
 
 MANIFEST_FILE = ".warmstart/manifest-{key}.json"
 

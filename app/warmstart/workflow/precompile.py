@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from typing import TYPE_CHECKING
 
 from warmstart.errors import EntryInvalid, EntryNotFound, UnknownGpuError
+from warmstart.log import Log
 from warmstart.workflow import compiling, entries, resolve
 from warmstart.workflow.run import Ending, Progress
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from warmstart.store import Store
     from warmstart.workflow.stopping import Stop
 
-LOG = logging.getLogger("warmstart.precompile")
+LOG = Log("warmstart.precompile")
 
 
 def precompile(settings: Settings, stop: Stop) -> list[Ending]:

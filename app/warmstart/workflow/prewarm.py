@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import os
 import random
 import socket
@@ -20,6 +19,7 @@ from warmstart.errors import (
     UnsupportedError,
     UsageError,
 )
+from warmstart.log import Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from warmstart.workflow.prewarming import FindKey, InStore, Look, Prewarmer
     from warmstart.workflow.stopping import Stop
 
-LOG = logging.getLogger("warmstart.prewarm")
+LOG = Log("warmstart.prewarm")
 
 _SETTLE_SECONDS = 1.0
 _JITTER = 0.1

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from warmstart.cluster.landing import Pool, fits
 from warmstart.cluster.resources import JOBS
 from warmstart.cluster.workloads import JobState, claims_of, jobs_by_name, node_pools, opted_in
 from warmstart.errors import AccessDenied, TemporaryError, WarmstartError, shorten
+from warmstart.log import Log
 from warmstart.workflow.job import subject_of
 from warmstart.workflow.resolve import nothing_to_compile
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from warmstart.gpus.catalog import Catalog
     from warmstart.podspec.request import ServeRequest
 
-LOG = logging.getLogger("warmstart.prewarm")
+LOG = Log("warmstart.prewarm")
 
 # A request, a GPU's id, and the file with the image's code fingerprint → its key, or None where it cannot be known here.
 FindKey = Callable[["ServeRequest", str, Path | None], str | None]

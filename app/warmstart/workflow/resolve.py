@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import sys
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from warmstart import identity
 from warmstart.errors import SpecError, UnknownGpuError, UsageError, shorten
 from warmstart.gpus.profile import GpuProfile
+from warmstart.log import Log
 from warmstart.podspec.neutral import NEUTRAL
 from warmstart.podspec.options import canonical, destination
 from warmstart.value import Value
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from warmstart.podspec.request import ServeRequest
     from warmstart.settings import Settings
 
-LOG = logging.getLogger("warmstart.workflow")
+LOG = Log("warmstart.workflow")
 
 _MOST_SPEC_BYTES = 16 << 20
 _TAG_VERSION = re.compile(r":v?(\d+\.\d+\.\d+)(?:$|[-.+@\w])")

@@ -6,13 +6,13 @@ fails closed. That is the one place where the init container fails open.
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from warmstart import report
 from warmstart.aside import Aside
 from warmstart.errors import EntryInvalid, EntryNotFound, WarmstartError
+from warmstart.log import Log
 from warmstart.report import Result
 from warmstart.workflow.ahead import Ahead
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from warmstart.workflow.resolve import Target
     from warmstart.workflow.stopping import Stop
 
-LOG = logging.getLogger("warmstart.run")
+LOG = Log("warmstart.run")
 
 
 class Ending(NamedTuple):

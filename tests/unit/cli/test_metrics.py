@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 import os
 import subprocess
 import sys
@@ -121,7 +122,7 @@ def test_credentials_in_the_url_become_basic_auth(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize("url", ["http://user:hunter2@127.0.0.1:9", "nonsense://user:hunter2@x", "http://[", "::::"])
 def test_a_gateway_that_does_not_take_them_is_no_error_and_leaks_nothing(url: str, caplog: pytest.LogCaptureFixture) -> None:
-    metrics.LOG.parent.propagate = True  # type: ignore[union-attr]
+    logging.getLogger("warmstart").propagate = True
     metrics.deliver(RESULT, None, url)
     assert "cannot push the metrics" in caplog.text
     assert "hunter2" not in caplog.text

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from warmstart import report
+from warmstart import log, report
 from warmstart.report import Result, termination_message
 
 PLAIN = Result(command="run", outcome="hit", model="Qwen/Qwen3-0.6B", request_key="f" * 64, seconds=0.2512345, ranks=1)
@@ -89,7 +89,7 @@ def test_the_text_says_what_is_known() -> None:
 
 
 def test_a_log_line_is_one_json_object_whatever_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:
-    report.start_logging("debug", "json")
+    log.start("debug", "json")
     try:
         int("two\nlines")
     except ValueError:
@@ -103,8 +103,8 @@ def test_a_log_line_is_one_json_object_whatever_is_in_it(capsys: pytest.CaptureF
 
 def test_the_root_logger_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
     before = list(logging.getLogger().handlers)
-    report.start_logging("info", "text")
-    report.start_logging("info", "text")
+    log.start("info", "text")
+    log.start("info", "text")
     report.LOG.info("once")
     assert logging.getLogger().handlers == before
     assert capsys.readouterr().err == "INFO once\n"
@@ -112,9 +112,9 @@ def test_the_root_logger_is_left_alone(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_a_closed_standard_error_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)
-    report.start_logging("info", "auto")
+    log.start("info", "auto")
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    report.start_logging("info", "auto")
+    log.start("info", "auto")
 
 
 def test_errors_are_told_in_one_line() -> None:
@@ -129,3 +129,50 @@ def test_metrics_are_not_imported_unless_asked_for() -> None:
         "sys.exit('prometheus_client' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
+
+
+ALONE = """
+import sys
+from warmstart import log
+log.start("info", sys.argv[1])
+logger = log.Log("warmstart.store")
+logger.debug("not told")
+logger.info("a %s", "b\\nc", extra={"key": "k", "odd": object})
+try:
+    int("x")
+except ValueError as error:
+    logger.log("error", "failed", exc_info=error)
+if sys.argv[2] == "late":
+    import logging
+    logger.warning("100 %% %d", 7)
+    logging.getLogger("warmstart.other").error("by the library's own name")
+else:
+    assert "logging" not in sys.modules
+    logger.warning("100 %% %d", 7)
+"""
+
+
+def written(form: str, when: str) -> list[str]:
+    """Return the log of a program of its own, which imports logging late or never."""
+    done = subprocess.run([sys.executable, "-c", ALONE, form, when], capture_output=True, text=True, check=True)
+    return done.stderr.splitlines()
+
+
+def test_lines_are_the_same_without_the_library_and_after_it_was_imported() -> None:
+    lines = [json.loads(line) for line in written("json", "never")]
+    assert [line.pop("message") for line in lines] == ["a b\nc", "failed", "100 % 7"]
+    assert [line["level"] for line in lines] == ["info", "error", "warning"]
+    assert {line["logger"] for line in lines} == {"warmstart.store"}
+    assert lines[0]["key"] == "k"
+    assert "invalid literal" in lines[1]["traceback"]
+    late = [json.loads(line) for line in written("json", "late")]
+    assert [set(line) - {"message"} for line in late[:3]] == [set(line) for line in lines]
+    assert late[3]["message"] == "by the library's own name"
+
+
+def test_text_lines_are_the_same_without_the_library_and_after_it_was_imported() -> None:
+    never, late = written("text", "never"), written("text", "late")
+    assert never[:2] == ["INFO a b", "c"]
+    assert never[-1] == "WARNING 100 % 7"
+    assert late[:-1] == never
+    assert late[-1] == "ERROR by the library's own name"
