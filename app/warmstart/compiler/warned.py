@@ -46,14 +46,15 @@ HARMLESS = (
     Harmless(
         "vllm.utils.flashinfer", r"FlashInfer's precompiled kernels are missing", "how long a start takes, not what it compiles"
     ),
-    Harmless("vllm.config.model", r"Default vLLM sampling parameters have been overridden", "sampling is not compiled"),
+    Harmless(
+        "vllm.config",
+        r"(?!Model Runner V2 requires Triton|`torch.compile` is turned on, but)",
+        "chosen by arguments, environment, model and GPU type, which are the server's: it warns of the same and chooses the same",
+    ),
+    Harmless("vllm.engine.arg_utils", r"", "chosen as above"),
+    Harmless("vllm.model_executor.models.config", r"", "chosen as above"),
     Harmless(
         "vllm.model_executor.models.interfaces", r"The model .* sets", "about the model's own code, which the server runs too"
-    ),
-    Harmless(
-        "vllm.config.model",
-        r"Casting torch\.\w+ to torch\.\w+",
-        "asked for by --dtype, or decided by the GPU type: the server casts too",
     ),
     Harmless(
         "vllm.platforms.cuda",

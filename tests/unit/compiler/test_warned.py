@@ -52,6 +52,8 @@ def test_several_are_counted(warned: Warned) -> None:
 @pytest.mark.parametrize(
     ("logger", "text"),
     [
+        ("vllm.config.model", "Casting torch.bfloat16 to torch.float16."),
+        ("vllm.platforms.cuda", "Forcing --disable_chunked_mm_input for models with multimodal-bidirectional attention."),
         ("vllm.utils.flashinfer", "FlashInfer kernels are disabled: flashinfer-cubin is not installed"),
         ("vllm.transformers_utils.config", "Could not retrieve safetensors metadata for a/b (…)."),
         ("vllm.model_executor.model_loader.weight_utils", "--quantization fp8 is deprecated for online quantization"),
@@ -64,3 +66,9 @@ def test_what_says_nothing_about_the_graph_is_let_pass(warned: Warned, logger: s
 
 def test_each_exception_has_its_reason() -> None:
     assert all(len(known.why) > 15 for known in HARMLESS)
+
+
+def test_a_configuration_that_the_machine_decides_is_not_let_pass(warned: Warned) -> None:
+    logging.getLogger("vllm.config.vllm").warning("Model Runner V2 requires Triton; using the V1 model runner instead.")
+    with pytest.raises(CompileError, match="requires Triton"):
+        warned.check()
