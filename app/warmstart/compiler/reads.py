@@ -58,8 +58,8 @@ READS: tuple[Read, ...] = (
     ),
     Read(
         "vllm.model_executor.layers.quantization.modelopt:KNvfp4Static.process",
-        True,
-        "parts with different scales are given the largest, and vLLM warns",
+        False,
+        "whether a scale was left unloaded (still NaN), which ends a server too",
     ),
     Read(
         "vllm.model_executor.layers.quantization.modelopt:ModelOptNvFp4FusedMoE.process_weights_after_loading",
@@ -81,6 +81,26 @@ READS: tuple[Read, ...] = (
         "vllm.model_executor.layers.quantization.utils.marlin_utils_fp4:_nvfp4_compute_scale_factor",
         True,
         "the factor moves from one scale to another",
+    ),
+    Read(
+        "vllm.model_executor.layers.quantization.modelopt:_DropInputScale.post_process",
+        True,
+        "whether a checkpoint holds a scale that is dropped, which vLLM warns of",
+    ),
+    Read(
+        "vllm.model_executor.layers.quantization.modelopt_block_quant:",
+        True,
+        "whether scales are finite, without which a server ends too",
+    ),
+    Read(
+        "vllm.model_executor.layers.quantization.utils.quant_utils:",
+        True,
+        "whether scales are finite and above zero, without which a server ends too",
+    ),
+    Read(
+        "vllm.model_executor.layers.quantization.quark.quark_moe:",
+        True,
+        "experts whose two parts have different scales make vLLM warn; it takes the first",
     ),
     Read(
         "humming.schema.base:BaseWeightSchema",

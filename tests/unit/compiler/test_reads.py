@@ -41,6 +41,53 @@ def test_each_place_is_where_it_says(read: Read) -> None:
     assert not function or any(name.startswith(function) for name in functions(path)), f"{function} is gone from {module}"
 
 
+# Of other platforms, or asked while the model runs, when no layout depends on it any more.
+_ELSEWHERE = (
+    "rocm",
+    "aiter",
+    "rdna",
+    "xpu",
+    "cpu",
+    "fused_moe.experts",
+    "marlin_utils_test",
+    "deep_gemm_utils",
+    "expert_map_manager",
+)
+_ASKING = ("any", "all", "allclose", "equal")
+
+
+def branches(tree: ast.Module) -> set[str]:
+    """Return the functions of a module in which a condition asks tensors: `if scale.isnan().any()`, `assert torch.equal(…)`."""
+    found: set[str] = set()
+
+    def visit(node: ast.AST, name: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            inner = f"{name}.{child.name}".lstrip(".") if isinstance(child, (ast.FunctionDef, ast.ClassDef)) else name
+            if isinstance(child, (ast.If, ast.IfExp, ast.Assert, ast.While)):
+                asked = [call.func for call in ast.walk(child.test) if isinstance(call, ast.Call)]
+                if any(isinstance(function, ast.Attribute) and function.attr in _ASKING for function in asked):
+                    found.add(inner)
+            visit(child, inner)
+
+    visit(tree, "")
+    return found
+
+
+@pytest.mark.parametrize("folder", ["layers/quantization", "layers/fused_moe", "kernels"])
+def test_no_condition_on_weights_in_vllm_is_unknown(folder: str) -> None:
+    """A new one fails here before a user's pass does, by its place."""
+    package = importlib.util.find_spec("vllm")
+    assert package is not None
+    assert package.origin is not None
+    root = Path(package.origin).parents[1]
+    unknown = []
+    for path in sorted((root / "vllm/model_executor" / folder).rglob("*.py")):
+        module = ".".join(path.relative_to(root).with_suffix("").parts)
+        if not any(word in module for word in _ELSEWHERE):
+            unknown += [f"{module}:{name}" for name in branches(ast.parse(path.read_text())) if not known(f"{module}:{name}")]
+    assert unknown == []
+
+
 def test_each_answer_has_its_reason_and_each_refusal_a_way_out() -> None:
     assert all(len(read.why) > 20 for read in READS)
     assert all("--linear-backend" in read.refused for read in READS if read.refused)
