@@ -49,10 +49,10 @@ HARMLESS = (
     Harmless(
         "vllm.config",
         r"(?!Model Runner V2 requires Triton|`torch.compile` is turned on, but)",
-        "chosen by arguments, environment, model and GPU type, which are the server's: it warns of the same and chooses the same",
+        "chosen by arguments, environment, model and GPU type: the server warns of the same, and chooses the same",
     ),
-    Harmless("vllm.engine.arg_utils", r"", "chosen as above"),
-    Harmless("vllm.model_executor.models.config", r"", "chosen as above"),
+    Harmless("vllm.engine.arg_utils", r"", "options that the server is told as well"),
+    Harmless("vllm.model_executor.models.config", r"", "chosen by the model, which the server has too"),
     Harmless(
         "vllm.model_executor.models.interfaces", r"The model .* sets", "about the model's own code, which the server runs too"
     ),
