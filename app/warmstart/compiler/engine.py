@@ -69,18 +69,30 @@ class RankExecutor(UniProcExecutor):  # type: ignore[misc]
 
     def determine_available_memory(self) -> list[int]:
         """Run the model as memory profiling does (this compiles it); nothing is measured, the answer is the request."""
-        worker = self.driver_worker.worker
-        inputs = {"randomize_inputs": worker.randomize_dummy_inputs} if self.line.has(RANDOMIZED_PROFILE) else {}
-        with set_current_vllm_config(worker.vllm_config), _inference_mode():
-            worker.model_runner.profile_run(**inputs)
-        self.phase("compile")
-        return [int(worker.requested_memory)]
+        self._run_model()
+        return [int(self.driver_worker.worker.requested_memory)]
 
     def initialize_from_config(self, kv_cache_configs: Any) -> None:
         """Allocate no KV cache."""
 
     def compile_or_warm_up_model(self) -> None:
-        """Capture and warm up nothing: with AOT compilation every range was compiled at the model's first call."""
+        """Capture and warm up nothing: with AOT compilation every range was compiled at the model's first call.
+
+        A model without a KV cache (an encoder) is not profiled: vLLM calls it first here, to warm up its kernels, with as many
+        tokens as profiling would.
+        """
+        if not self._ran:
+            self._run_model()
+
+    _ran = False
+
+    def _run_model(self) -> None:
+        worker = self.driver_worker.worker
+        inputs = {"randomize_inputs": worker.randomize_dummy_inputs} if self.line.has(RANDOMIZED_PROFILE) else {}
+        with set_current_vllm_config(worker.vllm_config), _inference_mode():
+            worker.model_runner.profile_run(**inputs)
+        self._ran = True
+        self.phase("compile")
 
 
 def start(line: Line, config: Any, place: Place, phase: Callable[[str], None], settle: Callable[[Any], None]) -> Any:
