@@ -74,6 +74,8 @@ def parse(argv: Sequence[str]) -> tuple[commands.Command, argparse.Namespace]:
     if name not in commands.names():
         raise errors.UsageError(f"warmstart: no command {errors.shorten(name, 40)!r}", hint="see `warmstart --help`")
     command = commands.load(name)
+    if len(argv) == 1 and name in commands.ALL_SET:
+        return command, argparse.Namespace()
     parser = Parser(prog=f"warmstart {name}", usage=f"warmstart {name} {command.USAGE}", description=command.DESCRIPTION)
     command.configure(parser)
     if name not in commands.PASS_THROUGH:

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from warmstart.errors import UsageError, shorten
+from warmstart.pattern import pattern
 from warmstart.value import MISSING, Field, Value, field
 
 PREFIX = "WARMSTART_"
 
 # What the kubelet sets for a Service that happens to be called "warmstart" or "warmstart-…"; never meant for us.
-_SERVICE_LINK = re.compile(r"WARMSTART_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)$")
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|)")
+_SERVICE_LINK = pattern(r"WARMSTART_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)$")
+_DURATION = pattern(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|)")
 _UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})

@@ -6,17 +6,17 @@ beyond the bounds are refused before a byte of any layer is fetched.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from warmstart.errors import EntryInvalid, shorten
+from warmstart.pattern import pattern
 from warmstart.typed import dumps, loads, read
 from warmstart.value import Value, field
 
 FORMAT = 1
-DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-KEY = re.compile(r"[0-9a-f]{64}")
-LAYER_NAME = re.compile(r"shared|rank-\d{1,5}-\d{1,5}")
+DIGEST = pattern(r"sha256:[0-9a-f]{64}")
+KEY = pattern(r"[0-9a-f]{64}")
+LAYER_NAME = pattern(r"shared|rank-\d{1,5}-\d{1,5}")
 
 
 class Layer(Value, kw_only=True):

@@ -14,12 +14,13 @@ from typing import Protocol
 from warmstart.archive.manifest import Bounds
 from warmstart.archive.names import problem
 from warmstart.errors import EntryInvalid, shorten
+from warmstart.pattern import pattern
 from warmstart.value import Value
 
 BLOCK = 512
 _PAX_LIMIT = 16 << 10
-_NUMBER = re.compile(rb"[0-7]{1,12}")
-_TIME = re.compile(r"(\d{1,11})(?:\.(\d{1,9}))?")
+_NUMBER = pattern(rb"[0-7]{1,12}")
+_TIME = pattern(r"(\d{1,11})(?:\.(\d{1,9}))?")
 _PAX_NAMES = {"path", "mtime", "size"}
 
 

@@ -49,6 +49,8 @@ GROUPS: dict[str, dict[str, str]] = {
 
 # Commands whose first argument is a model and whose unknown options go to vLLM's parser, as `args.rest`.
 PASS_THROUGH = frozenset({"compile"})
+# Commands that take nothing but settings: where none is given as an option, there is nothing to parse.
+ALL_SET = frozenset({"run"})
 # Commands that print a manifest for another program, which must not be handed an error in its place.
 MANIFESTS = frozenset({"job"})
 # Seconds that a command may take where the settings say nothing; an init container must not wait for ever.

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from warmstart.errors import UnknownGpuError, shorten
 from warmstart.gpus import spelling
 from warmstart.gpus.labels import MIG_PREFIX, NAMING, NARROWING, Naming
+from warmstart.pattern import pattern
 
 if TYPE_CHECKING:
     from warmstart.gpus.catalog import Catalog
     from warmstart.gpus.profile import GpuProfile
 
 _LONGEST_QUOTE = 80
-_PROFILE = re.compile(r"[0-9]+g\.[0-9]+gb")
+_PROFILE = pattern(r"[0-9]+g\.[0-9]+gb")
 
 
 class _Claim(NamedTuple):

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import re
 
+from warmstart.pattern import pattern
+
 LONGEST_NAME = 256
 """Longest text taken for a GPU name; NVML's own limit is 96 and a label value's 63 characters."""
 
 _MAKER_WORDS = ("nvidia", "tesla", "geforce", "quadro")
-_NOT_PLAIN = re.compile(r"[^a-z0-9]+")
-_SHARED = re.compile(r"[-_ ]shared$", re.IGNORECASE)
-_MIG = re.compile(r"^(?P<card>.*?)(?:^|[-_ ])mig[-_ ](?P<profile>.+)$", re.IGNORECASE | re.DOTALL)
-_MEDIA = re.compile(r"[.+-](?:me|gfx)(?:[.+-](?:all|none))?$", re.IGNORECASE)
+_NOT_PLAIN = pattern(r"[^a-z0-9]+")
+_SHARED = pattern(r"[-_ ]shared$", re.IGNORECASE)
+_MIG = pattern(r"^(?P<card>.*?)(?:^|[-_ ])mig[-_ ](?P<profile>.+)$", re.IGNORECASE | re.DOTALL)
+_MEDIA = pattern(r"[.+-](?:me|gfx)(?:[.+-](?:all|none))?$", re.IGNORECASE)
 
 
 def plain(text: str) -> str:

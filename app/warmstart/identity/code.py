@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from warmstart.errors import UnsupportedError, UsageError
+from warmstart.pattern import pattern
 from warmstart.value import Value
 
 ABSENT = "absent"
@@ -64,7 +65,7 @@ OPTIONAL: Mapping[str, tuple[str, ...]] = {
 }
 
 _IN_PLACE = "vllm"
-_PLUGINS = re.compile(rb"^\[vllm\.\w+_plugins\]", re.MULTILINE)
+_PLUGINS = pattern(rb"^\[vllm\.\w+_plugins\]", re.MULTILINE)
 _SOURCE = frozenset({".py", ".pyi", ".so", ".json", ".cu", ".cuh", ".h", ".cpp", ".jinja"})
 _MOST_FILES = 200_000
 

@@ -11,6 +11,8 @@ import hashlib
 import re
 from collections.abc import Mapping
 
+from warmstart.pattern import pattern
+
 _PLACE = "where files lie, not what is compiled"
 _ADDRESS = "an address or port, other in every pod"
 _LOG = "what is logged or measured"
@@ -175,8 +177,8 @@ _PREFIXES = (
     "RAY_EXPERIMENTAL_NOSET_",
 )
 _QUIET_PREFIXES = ("TORCH_NCCL_", "TORCH_GLOO_", "TORCHELASTIC_", "VLLM_LOGGING_")
-_ADDRESS_LIKE = re.compile(r"[0-9a-fA-F.:]{2,45}(%\w+)?")
-_SECRETIVE = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY)", re.IGNORECASE)
+_ADDRESS_LIKE = pattern(r"[0-9a-fA-F.:]{2,45}(%\w+)?")
+_SECRETIVE = pattern(r"(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY)", re.IGNORECASE)
 
 
 def counts(name: str) -> bool:

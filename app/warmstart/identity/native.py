@@ -6,13 +6,13 @@ Their registries are read as text: importing them costs seconds, and this runs b
 from __future__ import annotations
 
 import functools
-import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from warmstart.errors import UsageError
+from warmstart.pattern import pattern
 
 _ARCHITECTURES = "vllm/model_executor/models/registry.py"
 _MODEL_TYPES = (
@@ -20,7 +20,7 @@ _MODEL_TYPES = (
     "transformers/models/auto/auto_mappings.py",
     "transformers/models/auto/configuration_auto.py",
 )
-_NAME = re.compile(r"""["']([\w.\-]+)["']|\b(\w+)=""")
+_NAME = pattern(r"""["']([\w.\-]+)["']|\b(\w+)=""")
 
 
 def refuse_remote_code(model: str, config: Mapping[str, Any]) -> None:

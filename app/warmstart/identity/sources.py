@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warmstart.errors import ModelFilesError, TemporaryError, shorten
+from warmstart.pattern import pattern
 
 if TYPE_CHECKING:
     from warmstart.identity.files import Source
 
-_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.\-]{0,95}(/[A-Za-z0-9][\w.\-]{0,95})?")
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-_URL = re.compile(r"[a-z][a-z0-9+.\-]*://")
+_HUB_NAME = pattern(r"[A-Za-z0-9][\w.\-]{0,95}(/[A-Za-z0-9][\w.\-]{0,95})?")
+_COMMIT = pattern(r"[0-9a-f]{40}")
+_URL = pattern(r"[a-z][a-z0-9+.\-]*://")
 _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
 _DEEPEST = 12
 _GIVE_FOLDER = "give a folder with the model's config.json with --model-files"

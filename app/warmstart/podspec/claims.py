@@ -6,10 +6,10 @@ the product is named, not evaluated.
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from warmstart.errors import shorten
+from warmstart.pattern import pattern
 from warmstart.podspec.objects import Objects
 from warmstart.podspec.plain import Plain, mapping, mappings, text
 from warmstart.podspec.request import Unresolved
@@ -17,10 +17,10 @@ from warmstart.podspec.workloads import PodTemplate
 
 _CLASSES = ("gpu.nvidia.com", "mig.nvidia.com")
 _QUOTED = r"(?:\"([^\"\\]*)\"|'([^'\\]*)')"
-_EQUALS = re.compile(r"\.productName\s*==\s*" + _QUOTED)
-_ONE_OF = re.compile(r"\.productName\s+in\s+\[([^\]]*)\]")
-_TEXT = re.compile(_QUOTED)
-_NOT = re.compile(r"!(?!=)|\?")
+_EQUALS = pattern(r"\.productName\s*==\s*" + _QUOTED)
+_ONE_OF = pattern(r"\.productName\s+in\s+\[([^\]]*)\]")
+_TEXT = pattern(_QUOTED)
+_NOT = pattern(r"!(?!=)|\?")
 
 
 class Claimed(NamedTuple):

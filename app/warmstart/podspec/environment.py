@@ -6,10 +6,10 @@ container's own, which is given the same references), else they are marked unkno
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from warmstart.errors import SpecError, shorten
+from warmstart.pattern import pattern
 from warmstart.podspec.compile_env import changes_compilation
 from warmstart.podspec.kubelet import expand
 from warmstart.podspec.objects import Objects
@@ -18,7 +18,7 @@ from warmstart.podspec.request import Unresolved
 from warmstart.podspec.unknowns import Unknowns
 from warmstart.podspec.workloads import PodTemplate
 
-SERVICE_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9_]*_SERVICE_(?:HOST|PORT)(?:_[A-Z0-9_]+)?\b")
+SERVICE_VARIABLE = pattern(r"\b[A-Z][A-Z0-9_]*_SERVICE_(?:HOST|PORT)(?:_[A-Z0-9_]+)?\b")
 
 
 class Environment:

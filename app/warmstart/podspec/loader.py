@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from warmstart.errors import SpecError, shorten
+from warmstart.pattern import pattern
 from warmstart.podspec import accelerators, configfile, documents, environment, kubelet, options
 from warmstart.podspec.command import Invocation, interpret, mentions_vllm
 from warmstart.podspec.environment import Environment
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _OFFICIAL_IMAGE = "vllm-openai"
 _MOST_WORDS = 5000
-_LONE_SURROGATE = re.compile(
+_LONE_SURROGATE = pattern(
     r"[\ud800-\udfff]|\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
 """As it stands or as JSON escapes it: such text can neither be hashed nor handed to a program."""

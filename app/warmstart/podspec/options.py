@@ -11,12 +11,12 @@ import argparse
 import functools
 import json
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from warmstart.errors import SpecError, UnsupportedError, shorten
+from warmstart.pattern import pattern
 from warmstart.podspec import values
 from warmstart.podspec.neutral import NEUTRAL
 from warmstart.podspec.spelling import folded
@@ -25,7 +25,7 @@ from warmstart.value import Value
 DEFAULT_VERSION = "0.33.0"
 VERSIONS = (DEFAULT_VERSION,)
 
-_OPEN_VALUE = re.compile("[$`\ue000]")
+_OPEN_VALUE = pattern("[$`\ue000]")
 """In a value that is not known here: the spec's own spelling of it, or a mark of `unknowns`."""
 
 _MOST_WORDS = 5000

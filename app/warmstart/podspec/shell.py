@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from warmstart.pattern import pattern
 from warmstart.podspec.environment import Environment
 from warmstart.podspec.kubelet import LONGEST
 from warmstart.podspec.shell_syntax import Command, Literal, NeedsShell, Opaque, Variable, Word
@@ -15,7 +15,7 @@ _ALWAYS_SET = frozenset(
     {"HOME", "HOSTNAME", "PATH", "PWD", "USER", "SHELL", "LANG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"}
 )
 _BLANKS = " \t\n"
-_PIECES = re.compile(r"[ \t\n]+|[^ \t\n]+")
+_PIECES = pattern(r"[ \t\n]+|[^ \t\n]+")
 
 
 class Scope:

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import re
 
+from warmstart.pattern import pattern
 from warmstart.value import Value
 
 _RESERVED = frozenset(
     "if then elif else fi for while until do done case esac { } [[ function select coproc time".split()  # noqa: SIM905
 )
 _OPERATORS = ("&&", "||", ";;", "|&", ";", "|", "&", "\n")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
-_REDIRECTION = re.compile(r"(?:[0-9]*(?:>>|>\||>&|<&|<>|>|<)|&>>|&>)")
-_OPERATION = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#])(:?[-+?=])(.*)", re.DOTALL)
-_BRACKETS = re.compile(r"\[[^\s\]]{1,99}\]")
-_BARE = re.compile(r"[^ \t\n;&|<>()'\"\\$`*?\[~]*")
-_INSIDE = re.compile(r'[^"\\$`]+')
-_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*]")
+_NAME = pattern(r"[A-Za-z_][A-Za-z0-9_]*")
+_ASSIGNMENT = pattern(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
+_REDIRECTION = pattern(r"(?:[0-9]*(?:>>|>\||>&|<&|<>|>|<)|&>>|&>)")
+_OPERATION = pattern(r"([A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#])(:?[-+?=])(.*)", re.DOTALL)
+_BRACKETS = pattern(r"\[[^\s\]]{1,99}\]")
+_BARE = pattern(r"[^ \t\n;&|<>()'\"\\$`*?\[~]*")
+_INSIDE = pattern(r'[^"\\$`]+')
+_PLAIN_NAME = pattern(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*]")
 
 _DEEPEST = 40
 MOST_COMMANDS = 500

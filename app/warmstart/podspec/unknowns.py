@@ -6,15 +6,15 @@ A mark stands for a piece of text such as `$(POD_IP)`. Quoting, splitting and op
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from warmstart.errors import SpecError
+from warmstart.pattern import pattern
 
 _OPEN, _CLOSE = "\ue000", "\ue001"
-_MARK = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
+_MARK = pattern(f"{_OPEN}([0-9]+){_CLOSE}")
 
-_WRITTEN = re.compile(r"[\ue000\ue001]|\\(?:u|U0000)[eE]00[01]")
+_WRITTEN = pattern(r"[\ue000\ue001]|\\(?:u|U0000)[eE]00[01]")
 """The characters, or how JSON and YAML write them."""
 
 

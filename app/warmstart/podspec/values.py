@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-_HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
+from warmstart.pattern import pattern
+
+_HUMAN = pattern(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
 _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_STRINGS = re.compile(r'("(?:[^"\\]|\\.)*")')
-_BARE_HUMAN = re.compile(r"\b\d+(?:\.\d+)?[kKmMgGtT]\b")
-_OBJECT = re.compile(r"(?s)\s*{.*}\s*")
+_STRINGS = pattern(r'("(?:[^"\\]|\\.)*")')
+_BARE_HUMAN = pattern(r"\b\d+(?:\.\d+)?[kKmMgGtT]\b")
+_OBJECT = pattern(r"(?s)\s*{.*}\s*")
 
 
 def human_int(text: str) -> int:

@@ -14,14 +14,15 @@ from obstore.store import S3Store
 
 from warmstart.aside import Aside
 from warmstart.errors import AccessDenied, EntryInvalid, UsageError, WarmstartError
+from warmstart.pattern import pattern
 from warmstart.store.backend import ObjectInfo, ObjectMissing
 from warmstart.store.ranged import PART, read_ranged
 from warmstart.store.s3errors import s3_error
 
-_CODE = re.compile(r"<Code>(\w{1,64})</Code>|\(code: (\w{1,64})\)")
-_STATUS = re.compile(r"status code: (\d{3})")
-_REQUEST = re.compile(r"<RequestId>([\w-]{1,64})</RequestId>")
-_NO_CREDENTIALS = re.compile(r"169\.254\.|[Cc]redential|AssumeRoleWithWebIdentity|web identity", re.ASCII)
+_CODE = pattern(r"<Code>(\w{1,64})</Code>|\(code: (\w{1,64})\)")
+_STATUS = pattern(r"status code: (\d{3})")
+_REQUEST = pattern(r"<RequestId>([\w-]{1,64})</RequestId>")
+_NO_CREDENTIALS = pattern(r"169\.254\.|[Cc]redential|AssumeRoleWithWebIdentity|web identity", re.ASCII)
 _REDIRECT = "redirect without LOCATION"
 
 Answer = TypeVar("Answer")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from warmstart.errors import UsageError, shorten
+from warmstart.pattern import pattern
 
 STORE_FORMAT = 1
 MARKER = "warmstart-store.json"
@@ -15,11 +14,11 @@ CLAIMS = "claims/"
 USED = "used/"
 PRIMARY = "manifest.json"
 
-KEY = re.compile(r"[0-9a-f]{64}")
-_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
-_ENTRY = re.compile(rf"{ENTRIES}([0-9a-f]{{64}})/(manifest\.json|other-[0-9a-f]{{64}}\.json)")
-_BLOB = re.compile(rf"{BLOBS}([0-9a-f]{{64}})")
-_CLAIM = re.compile(rf"{CLAIMS}([0-9a-f]{{64}})/(\d{{8}})\.json")
+KEY = pattern(r"[0-9a-f]{64}")
+_DIGEST = pattern(r"sha256:([0-9a-f]{64})")
+_ENTRY = pattern(rf"{ENTRIES}([0-9a-f]{{64}})/(manifest\.json|other-[0-9a-f]{{64}}\.json)")
+_BLOB = pattern(rf"{BLOBS}([0-9a-f]{{64}})")
+_CLAIM = pattern(rf"{CLAIMS}([0-9a-f]{{64}})/(\d{{8}})\.json")
 
 
 def check_key(key: str) -> str:

@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 
 from warmstart.errors import UsageError, shorten
+from warmstart.pattern import pattern
 from warmstart.store.backend import Backend
 from warmstart.store.model import StoreOptions
 
-_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
+_SCHEME = pattern(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 
 
 def open_backend(url: str, options: StoreOptions) -> Backend:

@@ -7,13 +7,14 @@ import re
 from typing import TYPE_CHECKING
 
 from warmstart.errors import UsageError, shorten
+from warmstart.pattern import pattern
 from warmstart.store.backend import Backend
 from warmstart.store.s3config import fsspec_defaults, obstore_config
 
 if TYPE_CHECKING:
     from warmstart.store.model import StoreOptions
 
-_URL = re.compile(r"s3a?://([a-z0-9][a-z0-9._-]{1,61}[a-z0-9])(?:/(.*))?", re.IGNORECASE | re.DOTALL)
+_URL = pattern(r"s3a?://([a-z0-9][a-z0-9._-]{1,61}[a-z0-9])(?:/(.*))?", re.IGNORECASE | re.DOTALL)
 _HINT = "write s3://bucket/prefix"
 
 

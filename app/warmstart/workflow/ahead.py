@@ -16,14 +16,26 @@ if TYPE_CHECKING:
     from warmstart.store import Store
 
 
+_begun: list[Forked] = []
+
+
+def begin() -> None:
+    """Begin to compute the fingerprint before the settings are read, which may show that it is not needed after all."""
+    if not _begun:
+        _begun.append(Forked(_fingerprint))
+
+
 class Ahead:
     """Work that is under way. What goes wrong in it shows when its result is asked for, as if it was begun only then."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.notices: list[str] = []
-        # First, while this process has one thread.
-        self._fingerprint = None if settings.code_file else Forked(_fingerprint)
+        begun = _begun.pop() if _begun else None
+        if settings.code_file and begun:
+            begun.close()
+        # Before the thread: only a process with one can be copied.
+        self._fingerprint = None if settings.code_file else begun or Forked(_fingerprint)
         self._store = Aside(self._open)
 
     def code(self) -> CodeFingerprint:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from warmstart import identity
 from warmstart.errors import SpecError, UnknownGpuError, UsageError, shorten
 from warmstart.gpus.profile import GpuProfile
 from warmstart.log import Log
+from warmstart.pattern import pattern
 from warmstart.podspec.neutral import NEUTRAL
 from warmstart.podspec.options import canonical, destination
 from warmstart.value import Value
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 LOG = Log("warmstart.workflow")
 
 _MOST_SPEC_BYTES = 16 << 20
-_TAG_VERSION = re.compile(r":v?(\d+\.\d+\.\d+)(?:$|[-.+@\w])")
+_TAG_VERSION = pattern(r":v?(\d+\.\d+\.\d+)(?:$|[-.+@\w])")
 # What of this process's environment is its own, not the image's: settings and credentials of the store, what Kubernetes and
 # a shell put there, and HOME: the image of this project sets its own, and the user may be another.
 _OWN_PREFIXES = ("WARMSTART_", "KUBERNETES_", "AWS_", "GOOGLE_", "AZURE_")
 _OWN_NAMES = frozenset({"HOME", "HOSTNAME", "PWD", "OLDPWD", "SHLVL", "USER", "LOGNAME", "TERM", "TMPDIR", "PYTHONPATH", "_"})
-_SERVICE = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT\w*|PORT(_\d+_\w+)?)")
-_MARK = re.compile(r"\$\([^)]+\)")
+_SERVICE = pattern(r".*_(SERVICE_HOST|SERVICE_PORT\w*|PORT(_\d+_\w+)?)")
+_MARK = pattern(r"\$\([^)]+\)")
 _TRUE = frozenset({"1", "true", "yes", "on"})
 
 

@@ -6,6 +6,7 @@ fails closed. That is the one place where the init container fails open.
 
 from __future__ import annotations
 
+import gc
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -150,6 +151,7 @@ def _from_store(store: Store, target: Target, root: Path, progress: Progress) ->
 def _compile(settings: Settings, store: Store, target: Target, root: Path, stop: Stop, progress: Progress) -> Result:
     from warmstart.workflow import compiling, entries
 
+    gc.enable()
     turn = compiling.take_turn(settings, store, target.key, stop)
     if turn.found is not None and (hit := _from_store(store, target, root, progress)):
         return hit
