@@ -68,6 +68,17 @@ def constant_folding(bench: Bench) -> None:
             node.kwargs = kwargs
 
     bench.replace(folder, "_deduce_value", on_cpu)
+    find = folder._add_peephole_patterns
+
+    class FullOnCpu(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(self, function: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return function(*args, **{**(kwargs or {}), **({"device": "cpu"} if function is torch.full else {})})
+
+    def find_on_cpu(self: Any) -> None:
+        with FullOnCpu():
+            find(self)
+
+    bench.replace(folder, "_add_peephole_patterns", find_on_cpu)
 
 
 @stage(
