@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from warmstart.identity.code import CodeFingerprint, fingerprint
+    from warmstart.identity.code import CodeFingerprint, fingerprint, installed_version
     from warmstart.identity.differences import Difference, explain
-    from warmstart.identity.environment import counts, hazards, relevant
+    from warmstart.identity.environment import counts, hazards, paths, relevant
     from warmstart.identity.files import ModelFiles, model_files, request_files
     from warmstart.identity.key import FORMAT, PASS_REVISION, Identity, identify
     from warmstart.identity.sources import offline
@@ -27,16 +27,18 @@ __all__ = [
     "fingerprint",
     "hazards",
     "identify",
+    "installed_version",
     "model_files",
     "offline",
+    "paths",
     "relevant",
     "request_files",
 ]
 
 _MODULES = {
-    "code": ("CodeFingerprint", "fingerprint"),
+    "code": ("CodeFingerprint", "fingerprint", "installed_version"),
     "differences": ("Difference", "explain"),
-    "environment": ("counts", "hazards", "relevant"),
+    "environment": ("counts", "hazards", "paths", "relevant"),
     "files": ("ModelFiles", "model_files", "request_files"),
     "key": ("FORMAT", "PASS_REVISION", "Identity", "identify"),
     "sources": ("offline",),

@@ -131,6 +131,12 @@ def fingerprint(search: Iterable[str] | None = None) -> CodeFingerprint:
     return CodeFingerprint({**packages, **_tools(os.environ)}, python_factors())
 
 
+def installed_version(package: str, search: Iterable[str] | None = None) -> str:
+    """Return the version of a package that is installed on `search` (sys.path where None), empty where it is not."""
+    found = _distributions(sys.path if search is None else search)
+    return next((version for _, name, version in found if name == _normal(package)), "")
+
+
 def _tools(environ: Mapping[str, str]) -> dict[str, str]:
     """Tell whether the compilers are there without which vLLM takes FlashInfer for absent, and so traces other graphs.
 

@@ -1,8 +1,8 @@
 """Which environment variables belong in the key, and which do not, each with its reason.
 
 Every VLLM_* variable counts unless it is listed, so that one which a later release adds costs a miss, never a wrong hit. The
-list is that of vLLM 0.33.0's own `envs.compile_factors()`, which decides vLLM's key, and a test compares them; where ours
-differs the table says why.
+list is that of the newest vLLM's own `envs.compile_factors()`, which decides vLLM's key, and a test compares them; where ours
+differs the table says why. What older versions hash beyond that is in their tables of options (`Table.hashed`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import hashlib
 import re
 from collections.abc import Mapping
 
+from warmstart.errors import UsageError
 from warmstart.pattern import pattern
+from warmstart.podspec.options import DEFAULT_VERSION, table
 
 _PLACE = "where files lie, not what is compiled"
 _ADDRESS = "an address or port, other in every pod"
@@ -181,9 +183,9 @@ _ADDRESS_LIKE = pattern(r"[0-9a-fA-F.:]{2,45}(%\w+)?")
 _SECRETIVE = pattern(r"(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY)", re.IGNORECASE)
 
 
-def counts(name: str) -> bool:
-    """Return whether a variable belongs in the key."""
-    if name in STRICTER or name in _ALSO or name in _TORCH or name in _KERNELS:
+def counts(name: str, version: str = DEFAULT_VERSION) -> bool:
+    """Return whether a variable belongs in the key of a server of this vLLM version."""
+    if name in STRICTER or name in _ALSO or name in _TORCH or name in _KERNELS or name in table(version).hashed:
         return True
     return name.startswith(_PREFIXES) and name not in IGNORED and name not in PER_POD and not name.startswith(_QUIET_PREFIXES)
 
@@ -193,17 +195,49 @@ def listed_by_vllm(name: str) -> bool:
     return name in _ALSO or name.startswith(("VLLM_", "RAY_EXPERIMENTAL_NOSET_"))
 
 
-def relevant(env: Mapping[str, str]) -> dict[str, str]:
+def relevant(env: Mapping[str, str], version: str = DEFAULT_VERSION) -> dict[str, str]:
     """Return the part of an environment that belongs in the key. An IP address decides no code, and is other in every pod."""
-    return {name: env[name] for name in sorted(env) if counts(name) and not _is_address(env[name])}
+    return {name: env[name] for name in sorted(env) if counts(name, version) and not _is_address(env[name])}
 
 
-def factors(env: Mapping[str, str]) -> dict[str, str]:
-    """Return `relevant(env)` fit to be published: what looks like a credential by its name stands as a digest."""
-    return {name: _veiled(value) if _SECRETIVE.search(name) else value for name, value in relevant(env).items()}
+def factors(env: Mapping[str, str], version: str = DEFAULT_VERSION) -> dict[str, str]:
+    """Return `relevant(env)` fit to be published: what looks like a credential by its name stands as a digest.
+
+    Raises UsageError as `paths` does.
+    """
+    counted = {**relevant(env, version), **paths(env, version)}
+    return {name: _veiled(value) if _SECRETIVE.search(name) else value for name, value in counted.items()}
 
 
-def hazards(env: Mapping[str, str], unresolved: Mapping[str, str] | None = None) -> list[str]:
+_PATHS: Mapping[str, tuple[str, str, str]] = {
+    "VLLM_CONFIG_ROOT": ("XDG_CONFIG_HOME", ".config", "vllm"),
+    "VLLM_XLA_CACHE_PATH": ("XDG_CACHE_HOME", ".cache", "vllm/xla_cache"),
+}
+
+
+def paths(env: Mapping[str, str], version: str) -> dict[str, str]:
+    """Return the paths that this vLLM version puts into its own key, as a server with this environment has them.
+
+    Most versions hash none. Where they do, the defaults follow XDG_* and HOME, so that these decide vLLM's key.
+
+    Raises UsageError where a default follows HOME and that is not known.
+    """
+    found: dict[str, str] = {}
+    for name in sorted(_PATHS.keys() & table(version).hashed):
+        base, below_home, rest = _PATHS[name]
+        value = env.get(name) or f"{env.get(base) or f'~/{below_home}'}/{rest}"
+        if value == "~" or value.startswith("~/"):
+            if not env.get("HOME"):
+                raise UsageError(
+                    f"vLLM {version} puts {name} into its key, and where that is follows the server's HOME, which is not known",
+                    hint=f"set HOME, or {name}, in the server's env",
+                )
+            value = env["HOME"].rstrip("/") + value[1:]
+        found[name] = value
+    return found
+
+
+def hazards(env: Mapping[str, str], unresolved: Mapping[str, str] | None = None, version: str = DEFAULT_VERSION) -> list[str]:
     """Return warnings about variables under which a server will not use, or not find, a shared cache.
 
     `unresolved` are variables whose values come from a field of the running pod, by name, with where from.
@@ -216,7 +250,7 @@ def hazards(env: Mapping[str, str], unresolved: Mapping[str, str] | None = None)
     warnings += [
         f"{name} comes from {source} and is part of vLLM's cache key: servers of one Deployment will not share a cache"
         for name, source in sorted((unresolved or {}).items())
-        if counts(name)
+        if counts(name, version)
     ]
     return warnings
 

@@ -145,7 +145,7 @@ def request_files(request: ServeRequest, *, folder: Path | None, env: Mapping[st
     `folder` is the model's own folder, or holds one for each model, by name (`folder/Qwen/Qwen3-0.6B`).
     Raises what `model_files` raises, and SpecError for arguments that do not parse.
     """
-    options = canonical(request.args)
+    options = canonical(request.args, request.vllm)
     remote_code = options.get("trust_remote_code") is True
     revision, code_revision = _text(options.get("revision")), _text(options.get("code_revision"))
     related: dict[str, ModelFiles] = {}

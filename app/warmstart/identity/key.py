@@ -94,7 +94,7 @@ def identify(
         "python": dict(code.python),
         "model": model_files.factors(),
         "arguments": compile_factors(request.args, version),
-        "environment": environment.factors({**(image_env or {}), **request.env}),
+        "environment": environment.factors({**(image_env or {}), **request.env}, version),
         "gpu": gpu.facts(),
         "layout": layout(request, version),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,7 @@ class _Server(Value):
     """A container that starts vLLM."""
 
     name: str
+    image: str
     container: Plain
     where: str
     invocation: Invocation
@@ -48,7 +49,7 @@ def load(
     gpu: str | None = None,
     catalog: Catalog | None = None,
     files: Mapping[str, str] | None = None,
-    version: str = options.DEFAULT_VERSION,
+    version: str | Callable[[str], str] = options.DEFAULT_VERSION,
 ) -> list[ServeRequest]:
     """Return one request for each pod of a spec that runs a vLLM server, in the spec's order; at least one.
 
@@ -57,7 +58,7 @@ def load(
     the environment of a container of the same pod, where this runs in one: it answers for what comes from ConfigMaps and
     Secrets, and says that `--config` files lie on this disk. `gpu` names GPU types, separated by commas, and wins over the
     spec. `files` maps container paths to the text of files that the spec does not hold. `version` is the vLLM version whose
-    options hold.
+    options hold, or a function that tells it of an image.
 
     What the spec leaves to the cluster is in each request's `unresolved`. Nothing is guessed.
 
@@ -84,7 +85,8 @@ def load(
     for pod in pods:
         server = _server(pod, objects, env, container, failures)
         if server is not None:
-            requests.append(_request(pod, server, objects, catalog, env=env, gpu=gpu, files=files, version=version))
+            vllm = version if isinstance(version, str) else version(server.image)
+            requests.append(_request(pod, server, objects, catalog, env=env, gpu=gpu, files=files, version=vllm))
     if not requests:
         raise failures[0] if failures else _no_server(pods, source, container)
     return requests
@@ -136,7 +138,7 @@ def _server(
             )
             continue
         if invocation is not None:
-            found.append(_Server(name, container, where, invocation))
+            found.append(_Server(name, image, container, where, invocation))
         elif wanted is not None:
             failures.append(SpecError(f"{where} does not run vLLM", hint="its command must be one that starts a vLLM server"))
     if len(found) > 1:
@@ -197,7 +199,7 @@ def _request(
     return ServeRequest(
         workload=pod.workload,
         container=server.name,
-        image=text(server.container, "image", where),
+        image=server.image,
         model=model,
         args=tuple(surroundings.unknowns.reveal(word) for word in args),
         env=literal,
@@ -205,6 +207,7 @@ def _request(
         gpu_count=hardware.number,
         unresolved=(*surroundings.notes, *hardware.notes),
         role=pod.role,
+        vllm=version,
     )
 
 

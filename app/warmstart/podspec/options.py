@@ -23,7 +23,7 @@ from warmstart.podspec.spelling import folded
 from warmstart.value import Value
 
 DEFAULT_VERSION = "0.33.0"
-VERSIONS = (DEFAULT_VERSION,)
+VERSIONS = (DEFAULT_VERSION, "0.32.0", "0.26.0")
 
 _OPEN_VALUE = pattern("[$`\ue000]")
 """In a value that is not known here: the spec's own spelling of it, or a mark of `unknowns`."""
@@ -51,11 +51,17 @@ class Option(Value):
 
 
 class Table:
-    """All options of one vLLM version. A server is given a few of the hundreds, so each is made when it is asked for."""
+    """All options of one vLLM version. A server is given a few of the hundreds, so each is made when it is asked for.
+
+    `hashed` are environment variables that this version puts into its own key, and newer ones do not. `whole_artifacts` says
+    whether its AOT artifacts hold their graphs, where VLLM_USE_MEGA_AOT_ARTIFACT does not say otherwise.
+    """
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.vllm: str = document["vllm"]
         self.default_model: str = document["default_model"]
+        self.hashed: frozenset[str] = frozenset(document.get("hashed", ()))
+        self.whole_artifacts: bool = document.get("whole_artifacts", True)
         self._raw: dict[str, dict[str, Any]] = {raw["dest"]: raw for raw in document["options"]}
         self.destinations: dict[str, str] = {text: dest for dest, raw in self._raw.items() for text in raw["strings"]}
         """Every spelling of an option, and vLLM's own name of that."""
@@ -94,13 +100,22 @@ class Split(NamedTuple):
 
 @functools.cache
 def table(version: str = DEFAULT_VERSION) -> Table:
-    """Return the options of a vLLM version. Raises UnsupportedError where this package holds no table for it."""
+    """Return the options of a vLLM version. Raises UnsupportedError where this package holds no table for it.
+
+    A build for another CUDA ("0.33.0+cu129") has the options of its version.
+    """
+    version = version.partition("+")[0]
     if version not in VERSIONS:
         raise UnsupportedError(
             f"the options of vLLM {shorten(version, 40)} are not known", hint=f"supported: {', '.join(VERSIONS)}"
         )
     data = Path(__file__).with_name(f"options-{version}.json").read_bytes()
     return Table(json.loads(data))
+
+
+def known(version: str) -> str:
+    """Return the version whose options to read arguments by: `version`, or the default where there is no table for it."""
+    return version if version.partition("+")[0] in VERSIONS else DEFAULT_VERSION
 
 
 class _Switch(argparse.Action):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from warmstart.podspec.options import DEFAULT_VERSION
 from warmstart.value import Value
 
 
@@ -37,8 +38,8 @@ class ServeRequest(Value, kw_only=True):
     `--config` files merged; the model is not in them. `env` holds the literal values that the container will see.
     `gpus` are the catalog ids that the pod can land on, best first; more than one means one key for each. `gpu_count` is what
     the container asks for, 0 where it asks for none by name. `role` tells the pods of one object apart: "leaderTemplate",
-    "prefill". A value that only the running pod knows stands in `args` as the spec spells it (`$(POD_IP)`) and is in
-    `unresolved`.
+    "prefill". `vllm` is the version by whose options `args` were read. A value that only the running pod knows stands in `args`
+    as the spec spells it (`$(POD_IP)`) and is in `unresolved`.
     """
 
     workload: Workload
@@ -51,3 +52,4 @@ class ServeRequest(Value, kw_only=True):
     gpu_count: int
     unresolved: tuple[Unresolved, ...] = ()
     role: str = ""
+    vllm: str = DEFAULT_VERSION

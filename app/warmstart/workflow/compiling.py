@@ -169,11 +169,12 @@ def run_pass(target: Target, settings: Settings, stop: Stop, folder: Path) -> Co
 
     request = compiler.CompileRequest(
         model=target.request.model,
-        args=resolve.known_arguments(target.request.args),
-        env=habitable(target.environ, folder),
+        args=resolve.known_arguments(target.request.args, target.request.vllm),
+        env={**habitable(target.environ, folder), **identity.paths(target.environ, target.vllm)},
         gpu=target.gpu,
         gpu_count=target.request.gpu_count,
         cache_root=folder / "cache",
+        server_root=target.server_root,
         # An offline server names the model by its snapshot's path, which must then be there, and nothing can stand in for it.
         model_files=None if identity.offline(target.environ) else settings.model_files,
         jobs=settings.jobs,

@@ -61,7 +61,14 @@ def main(settings: Settings, stop: Stop, *, image: str | None = None, namespace:
     del stop
     text, source = resolve.read_spec(settings)
     catalog = load_catalog(settings.gpu_file)
-    requests = podspec.load(text, source=source, container=settings.container, gpu=settings.gpu, catalog=catalog)
+    requests = podspec.load(
+        text,
+        source=source,
+        container=settings.container,
+        gpu=settings.gpu,
+        catalog=catalog,
+        version=resolve.image_version,
+    )
     template = read_mapping(settings.job_template) if settings.job_template else {}
     jobs: dict[str, dict[str, Any]] = {}
     for request in requests:

@@ -23,7 +23,7 @@ from warmstart.cluster.workloads import JobState, claims_of, jobs_by_name, node_
 from warmstart.errors import AccessDenied, TemporaryError, WarmstartError, shorten
 from warmstart.log import Log
 from warmstart.workflow.job import subject_of
-from warmstart.workflow.resolve import nothing_to_compile
+from warmstart.workflow.resolve import image_version, nothing_to_compile
 
 if TYPE_CHECKING:
     from warmstart.cluster.api import Api
@@ -165,7 +165,8 @@ class Prewarmer:
         namespace = manifest["metadata"]["namespace"]
         claims = [claim for pod in pod_specs(manifest) for claim in claims_of(self._api, namespace, pod)]
         stream = "\n".join(json.dumps(document) for document in (manifest, *claims))
-        return podspec.load(stream, source=f"{manifest['kind']} {manifest['metadata']['name']}", catalog=self._catalog)
+        source = f"{manifest['kind']} {manifest['metadata']['name']}"
+        return podspec.load(stream, source=source, catalog=self._catalog, version=image_version)
 
     def _gpus(self, request: ServeRequest, manifest: Object, pools: list[Pool]) -> tuple[str, ...]:
         """Return what the spec itself names; and, where it leaves the type open, what the pools that it fits on have."""

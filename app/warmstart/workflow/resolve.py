@@ -14,7 +14,7 @@ from warmstart.gpus.profile import GpuProfile
 from warmstart.log import Log
 from warmstart.pattern import pattern
 from warmstart.podspec.neutral import NEUTRAL
-from warmstart.podspec.options import canonical, destination
+from warmstart.podspec.options import canonical, destination, known, table
 from warmstart.value import Value
 
 if TYPE_CHECKING:
@@ -42,7 +42,10 @@ class GpuMismatch(UnknownGpuError):
 
 
 class Target(Value, kw_only=True):
-    """One server on one GPU type. `environ` is what the server's process will see, as far as it is known here."""
+    """One server on one GPU type. `environ` is what the server's process will see, as far as it is known here.
+
+    `server_root` is where the server keeps its cache, None where its vLLM finds a cache that was made below another root.
+    """
 
     request: ServeRequest
     gpu: GpuProfile
@@ -50,6 +53,7 @@ class Target(Value, kw_only=True):
     environ: Mapping[str, str]
     vllm: str
     torch: str
+    server_root: Path | None = None
     warnings: tuple[str, ...] = ()
 
     @property
@@ -112,8 +116,21 @@ def requests(settings: Settings, *, own_environment: bool) -> tuple[list[ServeRe
         env=dict(os.environ) if own_environment else None,
         gpu=settings.gpu,
         catalog=catalog,
+        version=known(_server_version(settings)),
     )
     return found, catalog
+
+
+def _server_version(settings: Settings) -> str:
+    """Return the version of the server's vLLM, by whose options its arguments are read; empty where it is not known here."""
+    if settings.code_file:
+        return identity.CodeFingerprint.read(settings.code_file).packages.get("vllm", "").partition(" ")[0]
+    return identity.installed_version("vllm")
+
+
+def image_version(image: str) -> str:
+    """Return the vLLM version by whose options to read the arguments of a server with this image, as far as its tag tells."""
+    return known(_tag_version(image))
 
 
 def code(settings: Settings) -> identity.CodeFingerprint:
@@ -124,16 +141,33 @@ def code(settings: Settings) -> identity.CodeFingerprint:
 def target(settings: Settings, request: ServeRequest, gpu: GpuProfile, fingerprint: identity.CodeFingerprint) -> Target:
     """Return one server on one GPU type, with its key. Raises UsageError and its kinds for what cannot be known or used."""
     vllm = fingerprint.version("vllm")
-    warnings = [*check_image(request, vllm, settings.image_mismatch), *identity.hazards(request.env, _fields(request))]
-    refuse_unknown(request)
+    fields = _fields(request)
+    warnings = [*check_image(request, vllm, settings.image_mismatch), *identity.hazards(request.env, fields, vllm)]
+    refuse_unknown(request, vllm)
     environ = without_instance({**image_environment(), **request.env}, settings)
     request = request.replace(env=without_instance(request.env, settings))
     files = identity.request_files(request, folder=settings.model_files, env=environ)
-    found = identity.identify(request, gpu, files, code=fingerprint, image_env=environ)
+    server_root = None if _whole_artifacts(environ, vllm) else cache_root(settings, environ)
+    found = identity.identify(request, gpu, files, code=fingerprint, image_env=environ, cache_root=server_root)
     torch = fingerprint.packages.get("torch", "").partition(" ")[0]
     for warning in warnings:
         LOG.warning("%s", warning)
-    return Target(request=request, gpu=gpu, identity=found, environ=environ, vllm=vllm, torch=torch, warnings=tuple(warnings))
+    return Target(
+        request=request,
+        gpu=gpu,
+        identity=found,
+        environ=environ,
+        vllm=vllm,
+        torch=torch,
+        server_root=server_root,
+        warnings=tuple(warnings),
+    )
+
+
+def _whole_artifacts(environ: Mapping[str, str], vllm: str) -> bool:
+    """Return whether the server's artifacts hold their graphs; else vLLM finds them by absolute paths."""
+    given = environ.get("VLLM_USE_MEGA_AOT_ARTIFACT")
+    return table(vllm).whole_artifacts if given is None else given == "1"
 
 
 def single(found: list[ServeRequest]) -> ServeRequest:
@@ -199,7 +233,7 @@ def cache_root(settings: Settings, environ: Mapping[str, str]) -> Path:
 
 def nothing_to_compile(request: ServeRequest) -> str:
     """Return why the server will not use a compile cache; empty where it will."""
-    options = canonical(request.args)
+    options = canonical(request.args, request.vllm)
     compilation = options.get("compilation_config")
     mode = compilation.get("mode") if isinstance(compilation, dict) else None
     if options.get("enforce_eager") is True:
@@ -215,27 +249,35 @@ def nothing_to_compile(request: ServeRequest) -> str:
 
 def check_image(request: ServeRequest, vllm: str, policy: str) -> list[str]:
     """Return a warning where the server's image names another vLLM version; raise UsageError where policy is to refuse."""
-    image = request.image.partition("@")[0]
-    match = _TAG_VERSION.search(image) if "vllm" in image.rpartition(":")[0].rpartition("/")[2] else None
-    if match is None or vllm.partition("+")[0].startswith(match[1]):
+    named = _tag_version(request.image)
+    if not named or vllm.partition("+")[0].startswith(named):
         return []
-    message = f"the server's image {shorten(image, 120)} holds vLLM {match[1]}, this one {vllm}"
+    message = f"the server's image {shorten(request.image.partition('@')[0], 120)} holds vLLM {named}, this one {vllm}"
     if policy == "refuse":
         raise UsageError(message, hint="use one image for both, or set WARMSTART_IMAGE_MISMATCH=warn")
     return [message]
 
 
-def refuse_unknown(request: ServeRequest) -> None:
+def _tag_version(image: str) -> str:
+    """Return the vLLM version that an image's tag names, empty where it names none."""
+    image = image.partition("@")[0]
+    match = _TAG_VERSION.search(image) if "vllm" in image.rpartition(":")[0].rpartition("/")[2] else None
+    return match[1] if match else ""
+
+
+def refuse_unknown(request: ServeRequest, vllm: str) -> None:
     """Raise SpecError where something that belongs in the key is not known: a key without it would fit servers that differ."""
+    hashed = table(vllm).hashed
     for item in request.unresolved:
-        if item.compiles and item.what != "gpu" and (item.what.startswith("-") or identity.counts(item.what)):
+        compiles = item.compiles or item.what in hashed
+        if compiles and item.what != "gpu" and (item.what.startswith("-") or identity.counts(item.what, vllm)):
             raise SpecError(
                 f"{item.what} is not known here: {item.why}",
                 hint="give this container the same env as the server, or write it out",
             )
 
 
-def known_arguments(args: Sequence[str]) -> tuple[str, ...]:
+def known_arguments(args: Sequence[str], vllm: str) -> tuple[str, ...]:
     """Return a server's arguments without the options whose values only its running pod knows (`--port=$(PORT)`).
 
     vLLM's parser would refuse them as they stand. What is left out decides nothing: `refuse_unknown` has seen to that.
@@ -246,7 +288,7 @@ def known_arguments(args: Sequence[str]) -> tuple[str, ...]:
         option = [words.pop(0)]
         if option[0].startswith("-") and "=" not in option[0] and words and not words[0].startswith("-"):
             option.append(words.pop(0))
-        if not (any(_MARK.search(word) for word in option) and destination(option[0]) in NEUTRAL):
+        if not (any(_MARK.search(word) for word in option) and destination(option[0], vllm) in NEUTRAL):
             kept += option
     return tuple(kept)
 

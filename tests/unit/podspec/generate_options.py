@@ -1,4 +1,4 @@
-"""Write `app/warmstart/podspec/options-<version>.json` from the parser of the installed vLLM.
+"""Write `app/warmstart/podspec/options-<version>.json` from the parser of the installed vLLM, and what of its key is its own.
 
     python tests/unit/podspec/generate_options.py [--check]
 
@@ -9,10 +9,13 @@ Run it after adding a vLLM version. It needs neither a GPU nor a CPU build: vLLM
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import sys
 from pathlib import Path
 from typing import Any
+
+from warmstart.compiler.lines import installed
 
 ROOM = Path(__file__).resolve().parents[3] / "app/warmstart/podspec"
 PLAIN_TYPES = {"str": "str", "int": "int", "float": "float", "loads": "json", "human_readable_int": "human_int"}
@@ -33,6 +36,7 @@ ACTIONS = {
     "_StoreTrueAction": "store_true",
     "_AppendAction": "append",
     "EnableDisableAction": "switch",
+    "BooleanOptionalAction": "switch",
     "LoRAParserAction": "store",
     "DeprecatedLogConfigFileAction": "store",
 }
@@ -48,10 +52,11 @@ def vllm_parser() -> argparse.ArgumentParser:
         device_name = device_type = "cuda"
 
     vllm.platforms._current_platform = Described()
-    from vllm.entrypoints.common.cli_args import make_arg_parser
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-    return make_arg_parser(FlexibleArgumentParser(prog="vllm serve"))
+    module = importlib.import_module(installed().arg_parser)
+    parser: argparse.ArgumentParser = module.make_arg_parser(FlexibleArgumentParser(prog="vllm serve"))
+    return parser
 
 
 def type_name(action: argparse.Action) -> tuple[str, bool]:
@@ -89,10 +94,23 @@ def describe(action: argparse.Action, strings: list[str]) -> dict[str, Any]:
     if action.const is not None and option["action"] == "store":
         option["const"] = action.const
     if option["action"] == "switch":
-        option["negative"] = sorted(set(strings) & action.negative_option_strings)  # type: ignore[attr-defined]
+        # argparse's own switch knows its negative spellings by how they begin, vLLM's by name.
+        negative = getattr(action, "negative_option_strings", {name for name in strings if name.startswith("--no-")})
+        option["negative"] = sorted(set(strings) & negative)
     if is_plain(action.default) and action.default != argparse.SUPPRESS:
         option["default"] = action.default
     return option
+
+
+def own_key() -> dict[str, Any]:
+    """Return what this version keeps otherwise than the newest: variables that only it hashes, and where graphs lie."""
+    from vllm import envs
+
+    from warmstart.identity.environment import IGNORED, PER_POD, counts
+
+    hashed = sorted(name for name in envs.compile_factors() if name not in PER_POD and (name in IGNORED or not counts(name)))
+    found = {"hashed": hashed, "whole_artifacts": bool(envs.use_mega_aot_artifact())}
+    return {name: value for name, value in found.items() if value not in ([], True)}
 
 
 def table() -> dict[str, Any]:
@@ -108,6 +126,7 @@ def table() -> dict[str, Any]:
     return {
         "vllm": vllm.__version__,
         "default_model": model.default,
+        **own_key(),
         "options": [describe(action, strings[id(action)]) for action in actions],
     }
 
