@@ -66,20 +66,18 @@ def _cases() -> Iterator[Case]:
             partial(quantised.checkpoint, scheme=scheme),
             ("--linear-backend", "marlin"),
         )
-    for scheme in ("fp8-block", "ct-fp8"):
-        for backend in ("cutlass", "triton", "deep_gemm"):
-            yield Case(
-                f"dense {scheme} --linear-backend {backend}",
-                partial(quantised.checkpoint, scheme=scheme),
-                ("--linear-backend", backend),
-            )
-    for backend in ("marlin", "triton", "flashinfer_cutlass"):
-        yield Case(f"gpt-oss --moe-backend {backend}", quantised.gpt_oss, ("--moe-backend", backend))
+    for backend in ("cutlass", "triton", "deep_gemm"):
+        yield Case(
+            f"dense fp8-block --linear-backend {backend}",
+            partial(quantised.checkpoint, scheme="fp8-block"),
+            ("--linear-backend", backend),
+        )
+    yield Case("gpt-oss --moe-backend marlin", quantised.gpt_oss, ("--moe-backend", "marlin"))
     for scheme, backends in {
-        "none": ("triton", "flashinfer_cutlass", "batched_triton"),
-        "fp8-block": ("triton", "deep_gemm", "cutlass", "flashinfer_cutlass", "marlin"),
-        "fp8-static": ("triton", "cutlass", "flashinfer_cutlass", "marlin"),
-        "ct-fp8": ("triton", "cutlass", "marlin"),
+        "fp8-block": ("deep_gemm", "cutlass", "marlin"),
+        "fp8-static": ("triton", "cutlass", "marlin"),
+        "gptq": ("marlin",),
+        "ct-w4a16": ("marlin",),
         "ct-nvfp4": ("marlin",),
     }.items():
         for backend in backends:
