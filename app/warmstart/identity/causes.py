@@ -182,6 +182,12 @@ _RULES: tuple[Rule, ...] = (
     ),
     _rule(r"^arguments\.", "an option of the server differs", "compile with exactly the server's options"),
     _rule(
+        r"^model\.files\.headers: ",
+        "one side saw the headers of the checkpoint's safetensors files and the other did not, or another checkpoint's; "
+        "vLLM chooses by them",
+        "hand both sides the same .safetensors files (their headers are enough), or compile by the hub name",
+    ),
+    _rule(
         r"^model\.files\.",
         "a file that the model's configuration is made from is missing or differs: another revision, or an edited copy",
         "pin --revision, or hand both sides the same files",
