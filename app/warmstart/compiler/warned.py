@@ -61,6 +61,12 @@ HARMLESS = (
         r"Forcing --disable_chunked_mm_input",
         "decided by the model's attention: the server schedules its images the same way",
     ),
+    Harmless(
+        "vllm.v1.attention.backends.fa_utils",
+        r"(Cannot use FA version|FA4)",
+        "decided by the GPU type and the model's heads; attention itself is not compiled",
+    ),
+    Harmless("torch._inductor.utils", r"Not enough SMs to use max_autotune_gemm", "decided by the GPU type's multiprocessors"),
     Harmless("vllm.v1.sample", r"FlashInfer top-p/top-k sampling unavailable", "sampling is not compiled"),
     Harmless("vllm.utils.system_utils", r"Found ulimit", "a limit of the API server's sockets"),
     Harmless(

@@ -19,3 +19,4 @@ class AcmeConfig(PretrainedConfig):
         self.rope_theta = 10000.0
         self.hidden_act = "silu"
         self.head_dim = 64
+        self.tie_word_embeddings = False
