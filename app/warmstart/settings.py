@@ -24,6 +24,8 @@ PREFIX = "WARMSTART_"
 _SERVICE_LINK = pattern(r"WARMSTART_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)$")
 _DURATION = pattern(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|)")
 _UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_SIZE = pattern(r"(\d{1,15})\s*(kib|mib|gib|)")
+_UNIT_BYTES = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
 
@@ -74,6 +76,14 @@ def seconds(value: str) -> float:
     if match is None or not math.isfinite(float(match[1])):
         raise ValueError("it is not a duration such as 90, 90s, 15m or 2h")
     return float(match[1]) * _UNIT_SECONDS[match[2]]
+
+
+def size(value: str) -> int:
+    """Read a size: bytes, or a number with KiB, MiB or GiB after it."""
+    match = _SIZE.fullmatch(value.strip().lower())
+    if match is None:
+        raise ValueError("it is not a size such as 8388608, 8MiB or 2GiB")
+    return int(match[1]) * _UNIT_BYTES[match[2]]
 
 
 def json_object(value: str) -> Mapping[str, Any]:
@@ -209,6 +219,19 @@ class Settings(Value, kw_only=True):
         "Where and how",
         "Stand-in for libcuda.so.1 that was built before, for an image without a C compiler.",
         shown="built when needed; the image of this project has one",
+    )
+    device: str = _setting(
+        one_of("none", "cuda"),
+        "none",
+        "Where and how",
+        "Compile without a GPU, or (cuda) on the GPUs in sight, one for each rank.",
+    )
+    tuning_memory: int = _setting(
+        size,
+        8 << 20,
+        "Where and how",
+        "Memory of each GPU that `--device cuda` may take for tuning kernels; 0 for all that is free.",
+        shown="8MiB",
     )
     jobs: int = _setting(count, 0, "Where and how", "Ranks compiled at once; 0 chooses by cores and memory.")
     deadline: float | None = _setting(

@@ -20,7 +20,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("model", metavar="MODEL", help="as the server is given it: a hub name or a folder")
     commands.add_settings(
-        parser, "gpu", "gpu_file", "model_files", "cache_root", "work_dir", "cuda_stub", "jobs", "deadline", *commands.TELLING
+        parser,
+        "gpu",
+        "gpu_file",
+        "model_files",
+        "cache_root",
+        "work_dir",
+        "cuda_stub",
+        "device",
+        "tuning_memory",
+        "jobs",
+        "deadline",
+        *commands.TELLING,
     )
     # --log-level is an option of vllm serve; ours is WARMSTART_LOG_LEVEL here.
     commands.add_settings(parser, "output", "log_format")

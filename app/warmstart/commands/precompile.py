@@ -21,7 +21,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     commands.add_settings(
         parser, *commands.STORE, *commands.TRUST, "signing_key", "claims", "claim_ttl", "pod_namespace", *commands.SERVER
     )
-    commands.add_settings(parser, "cache_root", "work_dir", "cuda_stub", "jobs", "deadline", *commands.TELLING)
+    commands.add_settings(
+        parser, "cache_root", "work_dir", "cuda_stub", "device", "tuning_memory", "jobs", "deadline", *commands.TELLING
+    )
 
 
 def execute(args: argparse.Namespace, settings: Settings, stop: Stop) -> Answer:  # noqa: ARG001

@@ -34,7 +34,8 @@ from warmstart.gpus.profile import GpuProfile
 class Setup:
     """What all passes of the process share: `visible` GPUs of one type in the server's container, at most `jobs` ranks at once.
 
-    `descriptor` is the socket for events.
+    `descriptor` is the socket for events. Without a `stub` for libcuda, the GPUs in sight are used; `tuning_bytes` of each may
+    be taken for tuning (0: no limit).
     """
 
     gpu: dict[str, Any]
@@ -43,6 +44,7 @@ class Setup:
     descriptor: int
     jobs: int = 1
     forks: bool = False
+    tuning_bytes: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,12 +133,20 @@ def _prepare(setup: Setup, reporter: Reporter) -> Ready:
     """Import torch and vLLM between the seams."""
     line = installed()
     gpu = GpuProfile(**{**setup.gpu, "capability": tuple(setup.gpu["capability"])})
-    bench = Bench(gpu=gpu, visible=setup.visible, versions=f"vLLM {line.vllm}", absent=line.absent)
+    bench = Bench(
+        gpu=gpu,
+        visible=setup.visible,
+        versions=f"vLLM {line.vllm}",
+        absent=line.absent,
+        real=not setup.stub,
+        tuning_bytes=setup.tuning_bytes,
+    )
     warned = Warned()
     warned.install()
     # vLLM sets it when it is imported; here Inductor is imported first, and would start a pool of compile processes.
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
-    ctypes.CDLL(setup.stub, mode=ctypes.RTLD_GLOBAL)
+    if setup.stub:
+        ctypes.CDLL(setup.stub, mode=ctypes.RTLD_GLOBAL)
     bench.install("driver")
     import torch
 

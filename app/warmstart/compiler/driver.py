@@ -38,6 +38,8 @@ def run_pass(request: CompileRequest, on_event: OnEvent | None = None, stop: Cal
     """
     lines.installed()
     request = _absolute(request)
+    if request.device == "cuda" and not any(Path("/dev").glob("nvidia[0-9]*")):
+        raise UsageError("no NVIDIA GPU is in sight", hint="give the container one, or compile without (--device none)")
     _writable(request.cache_root)
     with tempfile.TemporaryDirectory(prefix="warmstart-pass-", dir=request.work) as scratch:
         named = request.model_files is not None and not Path(request.model).is_dir()
@@ -147,4 +149,5 @@ def _rank_report(report: Mapping[str, Any]) -> RankReport:
         passes=report["passes"],
         reads=report["reads"],
         factors=report["factors"],
+        gpu_memory=report.get("gpu_memory", {}),
     )

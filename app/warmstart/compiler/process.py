@@ -39,7 +39,8 @@ class Process:
         self._events, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         setup = {
             "gpu": {**request.gpu.facts(), "id": request.gpu.id},
-            "stub": str(stub.ensure(request.work or scratch, request.stub)),
+            "stub": "" if request.device == "cuda" else str(stub.ensure(request.work or scratch, request.stub)),
+            "tuning_bytes": request.tuning_bytes,
             "visible": request.gpu_count or _WHOLE_NODE,
             "jobs": request.jobs or jobs_for(),
             "descriptor": theirs.fileno(),

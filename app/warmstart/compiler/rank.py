@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warmstart.compiler import config as serve_config
+from warmstart.compiler.device import Device
 from warmstart.compiler.headers import HeaderReads
 from warmstart.compiler.modules import Watch
 from warmstart.compiler.reads import refuse_baked
@@ -116,6 +117,7 @@ def _compile(place: Place, api_config: Any, ready: Ready, reporter: Reporter) ->
 
     bench = ready.bench
     bench.device = place.device
+    device = Device(place.device, bench.gpu, bench.tuning_bytes) if bench.real else None
     config = serve_config.as_in_engine_core(ready.line, api_config, place.dp_rank)
     watch = Watch(bench)
     watch.install()
@@ -126,7 +128,8 @@ def _compile(place: Place, api_config: Any, ready: Ready, reporter: Reporter) ->
     watch.check(root)
     refuse_baked(file for module in watch.modules for file in _generated(Path(module.path)))
     ready.warned.check()
-    return _report(place, worker, watch, bench, reporter, root)
+    report = _report(place, worker, watch, bench, reporter, root)
+    return report | {"gpu_memory": device.figures()} if device else report
 
 
 def _generated(artifact: Path) -> list[Path]:

@@ -18,7 +18,8 @@ class CompileRequest:
     the server's own, where that is another: vLLM's lines without whole artifacts keep absolute paths. `jobs` bounds the
     ranks compiled at once (0: as cores and memory allow), `deadline_seconds` the whole pass (0: none). `gpu_count` is the
     number of GPUs that the server's container sees (0: a whole node, 8). `stub` is a libcuda stand-in that was built before,
-    `work` a folder for one that is built now and for other files of the pass.
+    `work` a folder for one that is built now and for other files of the pass. `device` "cuda" compiles on the GPUs in sight,
+    one for each rank, and lets Inductor tune there what fits into `tuning_bytes` of each one's memory (0: no limit).
     """
 
     model: str
@@ -33,6 +34,8 @@ class CompileRequest:
     gpu_count: int = 0
     stub: Path | None = None
     work: Path | None = None
+    device: str = "none"
+    tuning_bytes: int = 8 << 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +44,8 @@ class RankReport:
 
     `graphs` are the (piece, range) pairs that its artifacts hold, `graphs_compiled` those that Inductor compiled in this pass.
     `passes` counts the matches of vLLM's fusion passes, `reads` the operators by which code asked a weight for its value.
-    `factors` are digests of the parts of vLLM's key (env, config, system, torch, inductor, functorch).
+    `factors` are digests of the parts of vLLM's key (env, config, system, torch, inductor, functorch). `gpu_memory` are figures
+    of a pass with a GPU (`compiler/device.py`).
     """
 
     rank: int
@@ -57,6 +61,7 @@ class RankReport:
     passes: Mapping[str, int]
     reads: Mapping[str, int] = dataclasses.field(default_factory=dict)
     factors: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    gpu_memory: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,7 +79,11 @@ class CompileReport:
     aot_keys: tuple[str, ...]
     ranks: tuple[RankReport, ...]
     seconds: float
-    gpu_memory_bytes: int = 0
+
+    @property
+    def gpu_memory_bytes(self) -> int:
+        """Bytes of a GPU that a rank took beyond its CUDA context, at most; 0 for a pass without a GPU."""
+        return max((rank.gpu_memory.get("driver", 0) for rank in self.ranks), default=0)
 
     @property
     def modules(self) -> int:

@@ -50,6 +50,8 @@ def compile_model(settings: Settings, stop: Stop, model: str, args: tuple[str, .
         stub=settings.cuda_stub,
         work=settings.work_dir,
         deadline_seconds=compiling.seconds_left(stop),
+        device=settings.device,
+        tuning_bytes=settings.tuning_memory,
     )
     report = compiling.start(request, stop)
     progress.result = dataclasses.replace(

@@ -181,6 +181,8 @@ def run_pass(target: Target, settings: Settings, stop: Stop, folder: Path) -> Co
         deadline_seconds=seconds_left(stop),
         stub=settings.cuda_stub,
         work=folder,
+        device=settings.device,
+        tuning_bytes=settings.tuning_memory,
     )
     return start(request, stop)
 

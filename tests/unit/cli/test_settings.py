@@ -34,6 +34,8 @@ VALID = {
     "work_dir": "/work-dir",
     "on_miss": "skip",
     "cuda_stub": "/opt/libcuda.so.1",
+    "device": "cuda",
+    "tuning_memory": "2GiB",
     "jobs": "4",
     "deadline": "2h",
     "fail_closed": "on",
@@ -57,6 +59,10 @@ INVALID = [
     ("gpu", "h200,,h100"),
     ("image_mismatch", "ignore"),
     ("on_miss", "panic"),
+    ("device", "h200"),
+    ("tuning_memory", "8MB"),
+    ("tuning_memory", "-1"),
+    ("tuning_memory", "1.5GiB"),
     ("jobs", "-1"),
     ("jobs", "2.5"),
     ("jobs", "99999999999"),
@@ -91,6 +97,7 @@ def test_values_are_of_their_types() -> None:
     assert given.claim_ttl == 300
     assert given.deadline == 7200
     assert given.jobs == 4
+    assert given.tuning_memory == 2 << 30
     assert given.trusted_keys == (Path("/keys/a.pem"), Path("/keys/b.pem"))
     assert given.cache_root == Path("~/cache").expanduser()
     assert given.gpus == ("h200", "h100-sxm")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import types
+from pathlib import Path
 
 import pytest
 
-from warmstart.compiler import lines
-from warmstart.compiler.seams.base import Bench
-from warmstart.errors import SeamError, UnsupportedError
+from warmstart.compiler import CompileRequest, lines, run_pass
+from warmstart.compiler.seams.base import Bench, seams_of
+from warmstart.errors import SeamError, UnsupportedError, UsageError
 from warmstart.gpus import load_catalog
 
 
@@ -49,6 +50,25 @@ def test_a_seam_whose_attribute_is_gone_names_itself_the_version_and_the_attribu
 def test_a_seam_whose_module_is_gone_names_itself(bench: Bench) -> None:
     with pytest.raises(SeamError, match=r"seam other does not fit .*: cannot import no_such_module"), bench.named("other"):
         bench.replace("no_such_module.inside", "name", 1)
+
+
+def test_with_a_gpu_in_sight_nothing_stands_in_for_it() -> None:
+    """Drivers, properties and choices by timing are the device's own; weights without data and ranks that are not there remain."""
+    without = {seam.name for seam in seams_of() if seam.fits(real=False)}
+    on_device = {seam.name for seam in seams_of() if seam.fits(real=True)}
+    assert without - on_device >= {"nvml", "torch.cuda", "triton.driver", "inductor.launchers", "inductor.autotune-block"}
+    assert on_device - without == {"tuning.outside-fakes"}
+    assert on_device & without >= {"weights.dummy-values", "world.process-groups", "triton.launch"}
+
+
+def test_a_pass_on_a_gpu_is_refused_where_none_is_in_sight(tmp_path: Path) -> None:
+    """Before anything is started; the line says both ways out."""
+    request = CompileRequest(
+        model="m", args=(), env={}, gpu=load_catalog().get("h200"), cache_root=tmp_path / "root", device="cuda"
+    )
+    with pytest.raises(UsageError, match=r"no NVIDIA GPU is in sight; .*--device none"):
+        run_pass(request)
+    assert not (tmp_path / "root").exists()
 
 
 def test_everything_replaced_is_put_back_in_reverse(bench: Bench) -> None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from warmstart.gpus.profile import GpuProfile
 
 Stage = Literal["driver", "torch", "vllm"]
+Where = Literal["anywhere", "no-device", "device"]
+"""Whether a seam belongs to every pass, stands in for a device that is not there, or needs one that is."""
 ABSENT = object()
 """What `Bench.replace` returns for a name that this line of vLLM has not got."""
 
@@ -24,7 +26,8 @@ class Bench:
     """What the seams of one rank's process work on: its GPU, its place in the world, and the fake tensor mode.
 
     `visible` is the number of GPUs that the server's container sees, `device` the index of this rank's own, `absent` the
-    names that this line of vLLM has not got (`lines.Line.absent`).
+    names that this line of vLLM has not got (`lines.Line.absent`). `real` says that the GPU is in sight: what stands in for a
+    device is left out then. `tuning_bytes` is how much of its memory tuning may take (0: no limit).
     """
 
     gpu: GpuProfile
@@ -32,6 +35,8 @@ class Bench:
     device: int = 0
     versions: str = ""
     absent: frozenset[str] = frozenset()
+    real: bool = False
+    tuning_bytes: int = 0
     mode: Any = None
     _active: str = ""
     _undo: list[Callable[[], None]] = dataclasses.field(default_factory=list)
@@ -86,7 +91,7 @@ class Bench:
 
     def install(self, stage_name: Stage) -> list[str]:
         """Install all seams of a stage, in order; returns their names."""
-        seams = seams_of(stage_name)
+        seams = [seam for seam in seams_of(stage_name) if seam.fits(self.real)]
         for seam in seams:
             with self.named(seam.name):
                 seam.install(self)
@@ -115,6 +120,11 @@ class Seam:
     why: str
     stage: Stage
     install: Callable[[Bench], None]
+    where: Where = "anywhere"
+
+    def fits(self, real: bool) -> bool:
+        """Tell whether it belongs to a pass with a GPU in sight (`real`), or to one without."""
+        return self.where in ("anywhere", "device" if real else "no-device")
 
 
 # In the order in which their stages and each stage's seams run.
@@ -132,15 +142,18 @@ _MODULES = (
     "flashinfer",
     "humming",
     "runner",
+    "tuning",
 )
 _SEAMS: list[Seam] = []
 
 
-def stage(stage_name: Stage, name: str, why: str) -> Callable[[Callable[[Bench], None]], Callable[[Bench], None]]:
+def stage(
+    stage_name: Stage, name: str, why: str, *, where: Where = "anywhere"
+) -> Callable[[Callable[[Bench], None]], Callable[[Bench], None]]:
     """Register the decorated function as a seam of a stage; seams run in the order in which they are defined."""
 
     def register(install: Callable[[Bench], None]) -> Callable[[Bench], None]:
-        _SEAMS.append(Seam(name, why, stage_name, install))
+        _SEAMS.append(Seam(name, why, stage_name, install, where))
         return install
 
     return register

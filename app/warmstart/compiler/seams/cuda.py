@@ -114,7 +114,12 @@ def _index(bench: Bench, device: Any) -> int:
     return bench.device if index is None else int(index)
 
 
-@stage("torch", "torch.cuda", "configuration, Dynamo and Inductor ask torch.cuda which GPU is there and how large it is")
+@stage(
+    "torch",
+    "torch.cuda",
+    "configuration, Dynamo and Inductor ask torch.cuda which GPU is there and how large it is",
+    where="no-device",
+)
 def torch_cuda(bench: Bench) -> None:
     """Replace the queries of torch.cuda."""
     import torch
@@ -175,7 +180,12 @@ def torch_cuda(bench: Bench) -> None:
     bench.replace(torch._C, "_cuda_getDevice", lambda: bench.device)
 
 
-@stage("torch", "torch.accelerator", "vLLM 0.33 asks the device-neutral interface for what it asked torch.cuda before")
+@stage(
+    "torch",
+    "torch.accelerator",
+    "vLLM 0.33 asks the device-neutral interface for what it asked torch.cuda before",
+    where="no-device",
+)
 def torch_accelerator(bench: Bench) -> None:
     """Replace the queries of torch.accelerator."""
     import torch

@@ -7,7 +7,12 @@ from typing import Any
 from warmstart.compiler.seams.base import Bench, stage
 
 
-@stage("torch", "fake.device-init", "the first fake tensor, and every tensor literal, would initialise CUDA for real")
+@stage(
+    "torch",
+    "fake.device-init",
+    "the first fake tensor, and every tensor literal, would initialise CUDA for real",
+    where="no-device",
+)
 def device_init(bench: Bench) -> None:
     """Tell FakeTensor that the device must not be initialised."""
     fake = bench.module("torch._subclasses.fake_tensor")

@@ -108,6 +108,7 @@ def one_scale(bench: Bench) -> None:
     "vllm",
     "humming.device",
     "humming asks the driver for the device's figures, and chooses tile shapes and their number by them",
+    where="no-device",
 )
 def humming_device(bench: Bench) -> None:
     """Answer from the catalog. The number of configurations is in the graph: it is the size of a tensor of launch settings."""

@@ -7,7 +7,12 @@ from typing import Any
 from warmstart.compiler.seams.base import Bench, stage
 
 
-@stage("torch", "inductor.launchers", "after compiling a kernel Inductor loads the cubin on a device to make its launcher")
+@stage(
+    "torch",
+    "inductor.launchers",
+    "after compiling a kernel Inductor loads the cubin on a device to make its launcher",
+    where="no-device",
+)
 def launchers(bench: Bench) -> None:
     """Compile kernels, make no launchers; the artifact holds compile results, and the server makes its own launchers."""
     bench.replace("torch._inductor.runtime.triton_helpers", "set_driver_to_gpu", lambda: None)
@@ -17,28 +22,35 @@ def launchers(bench: Bench) -> None:
     bench.replace(autotuner, "_dynamic_scale_rblock", lambda _self: None)
 
 
+def define_only(wrapper: Any) -> None:
+    """Compile the kernels of a tuning block and run none."""
+    wrapper.kernel_autotune_defs.splice(
+        """
+        async_compile.wait(globals())
+        del async_compile
+        """
+    )
+    exec(wrapper.kernel_autotune_defs.getvalue(), {})  # noqa: S102 - Inductor's own generated code, as Inductor runs it
+
+
 @stage(
     "torch",
     "inductor.autotune-block",
     "standalone compile runs every kernel once on random inputs to choose among its configurations",
+    where="no-device",
 )
 def autotune_block(bench: Bench) -> None:
     """Define (and so compile) the kernels of the tuning block, leave out its calls; all configurations stay in the artifact."""
-
-    def define_only(wrapper: Any) -> None:
-        wrapper.kernel_autotune_defs.splice(
-            """
-            async_compile.wait(globals())
-            del async_compile
-            """
-        )
-        exec(wrapper.kernel_autotune_defs.getvalue(), {})  # noqa: S102 - Inductor's own generated code, as Inductor runs it
-
     wrapper = bench.module("torch._inductor.codegen.wrapper").PythonWrapperCodegen
     bench.replace(wrapper, "generate_and_run_autotune_block", define_only)
 
 
-@stage("torch", "inductor.combo-kernels", "with benchmark_combo_kernel on, Inductor times a combined kernel against its parts")
+@stage(
+    "torch",
+    "inductor.combo-kernels",
+    "with benchmark_combo_kernel on, Inductor times a combined kernel against its parts",
+    where="no-device",
+)
 def combo_kernels(bench: Bench) -> None:
     """Combine, which is what the timing answers for every kernel that takes less than 0.3 ms (all but the very largest)."""
     scheduler = bench.module("torch._inductor.scheduler").Scheduler

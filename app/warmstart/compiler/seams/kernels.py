@@ -12,7 +12,9 @@ def _ceil(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
 
 
-@stage("vllm", "kernels.shared-memory", "a CUDA call of vLLM's extension asks the device for its shared memory")
+@stage(
+    "vllm", "kernels.shared-memory", "a CUDA call of vLLM's extension asks the device for its shared memory", where="no-device"
+)
 def shared_memory(bench: Bench) -> None:
     """Answer from the catalog, in bytes per block (opt-in)."""
     answer = bench.gpu.shared_memory_per_block_optin

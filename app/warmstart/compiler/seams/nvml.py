@@ -18,7 +18,10 @@ _MODULES = ("vllm.third_party.pynvml", "pynvml")
 
 
 @stage(
-    "driver", "nvml", "vllm.platforms asks NVML for devices, names and capabilities, and picks the CUDA platform by the answer"
+    "driver",
+    "nvml",
+    "vllm.platforms asks NVML for devices, names and capabilities, and picks the CUDA platform by the answer",
+    where="no-device",
 )
 def nvml(bench: Bench) -> None:
     """Answer NVML in both copies of pynvml, however late they are imported."""

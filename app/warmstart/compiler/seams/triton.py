@@ -76,7 +76,10 @@ class _Driver:
 
 
 @stage(
-    "torch", "triton.driver", "triton.compile takes its target from the active driver; ptxas comes with Triton and needs no GPU"
+    "torch",
+    "triton.driver",
+    "triton.compile takes its target from the active driver; ptxas comes with Triton and needs no GPU",
+    where="no-device",
 )
 def triton_driver(bench: Bench) -> None:
     """Make a driver active that knows its target and nothing else."""

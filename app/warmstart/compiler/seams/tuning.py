@@ -1,0 +1,52 @@
+"""With a GPU in sight: what Inductor tunes by running kernels runs on the device, on real memory of a limited amount."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from warmstart.compiler.seams.base import Bench, stage
+
+
+@stage(
+    "torch",
+    "tuning.outside-fakes",
+    "the pass's tensors are fake, and a kernel is tuned on real ones of random numbers",
+    where="device",
+)
+def outside_fakes(bench: Bench) -> None:
+    """Leave the fake mode while Inductor runs its tuning block or times a combined kernel.
+
+    A block that needs more memory than the pass may take is only compiled, as without a GPU: all configurations stay in the
+    artifact, and the server chooses at its first run. Combined kernels are timed where there is no limit.
+    """
+    import torch
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    from warmstart.compiler.device import Device
+    from warmstart.compiler.seams.inductor import define_only
+
+    wrapper = bench.module("torch._inductor.codegen.wrapper").PythonWrapperCodegen
+    scheduler = bench.module("torch._inductor.scheduler").Scheduler
+    run, faster = wrapper.generate_and_run_autotune_block, scheduler.speedup_by_combo_kernel
+
+    def tune(self: Any) -> None:
+        definitions = self.kernel_autotune_defs.getvalue()
+        try:
+            with _disable_current_modes():
+                run(self)
+            Device.tuned += 1
+        except torch.cuda.OutOfMemoryError:
+            Device.left += 1
+            self.kernel_autotune_defs.clear()
+            self.kernel_autotune_defs.splice(definitions)
+            define_only(self)
+        torch.cuda.empty_cache()
+
+    def combine(self: Any, nodes: Any) -> bool:
+        if bench.tuning_bytes:
+            return True
+        with _disable_current_modes():
+            return bool(faster(self, nodes))
+
+    bench.replace(wrapper, "generate_and_run_autotune_block", tune)
+    bench.replace(scheduler, "speedup_by_combo_kernel", combine)

@@ -1,0 +1,64 @@
+"""`--device cuda`: the pass on a GPU in sight, with weights that take none of its memory.
+
+Its artifact lies under the same key as that of a pass without a GPU, and a stock server loads it. Figures go to the terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from tests.gpu import evidence
+from tests.gpu.cases import CASES
+from tests.gpu.programs import Gpu, serving
+
+from warmstart.compiler import CompileReport, CompileRequest, run_pass
+from warmstart.gpus import load_catalog
+
+pytestmark = pytest.mark.gpu
+_LITTLE = 10_000_000
+(DENSE,) = (case for case in CASES if case.name == "dense")
+
+
+def compiled(root: Path, folder: Path, gpu: Gpu, *, device: str, tuning_bytes: int = 8 << 20) -> CompileReport:
+    server = DENSE.server(folder)
+    file = next((Path(word) for word in gpu.options if word.endswith(".json")), None)
+    request = CompileRequest(
+        model=server.model,
+        args=server.args,
+        env={**os.environ, **server.env},
+        gpu=load_catalog(file).get(gpu.id),
+        cache_root=root,
+        gpu_count=1,
+        device=device,
+        tuning_bytes=tuning_bytes,
+    )
+    return run_pass(request)
+
+
+@pytest.mark.parametrize("tuning_bytes", [8 << 20, 0], ids=["8MiB", "no limit"])
+def test_a_pass_on_the_gpu_arrives_at_the_same_key_and_is_loaded(
+    tuning_bytes: int, tmp_path: Path, gpu: Gpu, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The server compiles nothing. With a limit, the pass takes less than 10 MB beyond the CUDA context."""
+    without = compiled(tmp_path / "without", tmp_path / "server", gpu, device="none")
+    report = compiled(tmp_path / "root", tmp_path / "server", gpu, device="cuda", tuning_bytes=tuning_bytes)
+    assert report.aot_keys == without.aot_keys
+    (rank,) = report.ranks
+    log = tmp_path / "server.log"
+    with serving(DENSE.server(tmp_path / "server"), tmp_path / "root", log, [0]) as running:
+        ready = running.ready_seconds
+    started = evidence.read(log.read_text(errors="replace"))
+    figures = {"tuning_bytes": tuning_bytes, **rank.gpu_memory, "pass_seconds": report.seconds, "ready_seconds": ready}
+    with capsys.disabled():
+        print(f"\n{json.dumps({**figures, 'torch_compile_seconds': started.torch_compile_seconds})}", flush=True)
+    assert started.loaded == frozenset(report.aot_keys)
+    assert started.compiled_graphs == 0
+    if tuning_bytes:
+        assert rank.gpu_memory["allocator_peak"] < _LITTLE
+        assert rank.gpu_memory["driver"] < _LITTLE
+    else:
+        assert rank.gpu_memory["tuned"] > 0
+        assert rank.gpu_memory["left"] == 0
