@@ -1,5 +1,7 @@
 """Every text architecture as served on one H200, with the defaults of `vllm serve`."""
 
+import dataclasses
+
 from tests.compile.matrix.case import Case, names
 
 _TEXT = names("""
@@ -14,7 +16,19 @@ _TEXT = names("""
 # Of these vLLM itself switches compilation off, in favour of its breakable CUDA graphs.
 _OFF = ("deepseek-v3.2", "kimi-linear-48b-a3b")
 
-CASES = (
+_EXPERTS = r"Using (TRITON|'TRITON') \w+ MoE backend"
+
+
+def _chosen(case: Case) -> Case:
+    """Say what vLLM chooses on a Hopper GPU: FlashAttention, of its own kind for latent attention, and Triton experts."""
+    operators = case.operators
+    mla = any("mla" in name for name in operators)
+    attention = "Using FLASH_ATTN_MLA attention backend" if mla else "Using FLASH_ATTN attention backend"
+    experts = (_EXPERTS,) if any(name.startswith("moe_forward") for name in operators) else ()
+    return case if case.nothing else dataclasses.replace(case, log=(attention, *experts))
+
+
+_CASES = (
     *(
         Case(
             name=name,
@@ -27,3 +41,5 @@ CASES = (
     ),
     Case(name="deepseek-v3.2-compiled", topic="models", model="deepseek-v3.2", env={"VLLM_USE_BREAKABLE_CUDAGRAPH": "0"}),
 )
+
+CASES = tuple(_chosen(case) for case in _CASES)

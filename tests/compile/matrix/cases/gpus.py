@@ -21,17 +21,45 @@ _NATIVE_HALF = ("encoder",)
 REFUSED = {
     "mxfp4-t4": "UsageError: The quantization method gpt_oss_mxfp4 is not supported for the current GPU",
 }
+# What vLLM's own order of preference comes to, where it is not FlashAttention: Turing has none, Blackwell's data-centre GPUs
+# prefer FlashInfer, FlashAttention 2 knows no attention sinks (gpt-oss), and latent attention has kernels of its own.
+ATTENTION = {
+    "t4": "TRITON_ATTN",
+    "b200": "FLASHINFER",
+    "mla": "TRITON_MLA",
+    "mla-b200": "FLASHINFER_MLA",
+    "mxfp4": "TRITON_ATTN",
+    "mxfp4-b200": "FLASHINFER",
+    "encoder-t4": "TRITON_ATTN",
+    "encoder-b200": "FLASH_ATTN",
+}
+EXPERTS = {
+    "moe": "Using TRITON Unquantized MoE backend",
+    "gdn": "Using TRITON Unquantized MoE backend",
+    "mla": "Using TRITON Unquantized MoE backend",
+    "mxfp4": "Using 'MARLIN' Mxfp4 MoE backend",
+    "mxfp4-b200": "Using 'FLASHINFER_TRTLLM_MXFP4_BF16' Mxfp4 MoE backend",
+}
+
+
+def _chosen(kind: str, gpu: str) -> tuple[str, ...]:
+    name = f"{kind}-{gpu}"
+    attention = ATTENTION.get(name) or ATTENTION.get(kind) or ATTENTION.get(gpu, "FLASH_ATTN")
+    experts = EXPERTS.get(name) or EXPERTS.get(kind)
+    return tuple(filter(None, (f"Using {attention} attention backend", experts)))
 
 
 def _case(kind: str, gpu: str) -> Case:
     half = HALF if gpu == "t4" and kind not in _NATIVE_HALF else ()
+    refused = REFUSED.get(f"{kind}-{gpu}", "")
     return Case(
         name=f"{kind}-{gpu}",
         topic="gpus",
         model=CLASSES[kind],
         gpu=gpu,
         args=(*EXTRA.get(kind, ()), *half),
-        refused=REFUSED.get(f"{kind}-{gpu}", ""),
+        refused=refused,
+        log=_chosen(kind, gpu),
     )
 
 
