@@ -114,7 +114,7 @@ CASES = (
         model=DENSE,
         gpu=B200,
         env={"VLLM_HAS_FLASHINFER_CUBIN": "0"},
-        refused="UnsupportedError: vLLM chooses attention kernels here by whether the server's machine reaches NVIDIA's artifactory",
+        refused="UnsupportedError: vLLM chooses attention kernels here by whether the server's machine reaches",
     ),
     _case("modelopt-nvfp4", DENSE, "NVFP4 GEMM", gpu=RTX),
     _case("fp8-block", DENSE, "Selected .*Fp8", gpu=RTX),
