@@ -57,7 +57,10 @@ class Backend(Protocol):
         ...
 
     def read(self, name: str, size: int) -> Iterator[bytes]:
-        """Yield an object of `size` bytes in order, in bounded memory. Closing the iterator ends the transfer."""
+        """Yield an object of `size` bytes in order, in bounded memory. Closing the iterator ends the transfer.
+
+        What is yielded may be any read-only buffer of bytes.
+        """
         ...
 
     def put_create(self, name: str, data: bytes) -> bool:

@@ -6,7 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, InvalidPathError, PreconditionError
@@ -63,7 +63,9 @@ class ObstoreBackend:
         """Yield the object's bytes in order, large ones by several ranges at once."""
 
         def read(start: int, length: int) -> bytes:
-            return self._ask("read", name, lambda: bytes(obstore.get_range(self._store, name, start=start, length=length)))
+            # Read-only memory of obstore's, which hashing and decompressing take as it is: a copy is worth saving.
+            part = self._ask("read", name, lambda: obstore.get_range(self._store, name, start=start, length=length))
+            return cast(bytes, memoryview(part))
 
         return read_ranged(lambda: self.get(name, size), read, size, self._parallel, f"{self._url}/{name}")
 
