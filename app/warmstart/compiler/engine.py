@@ -20,7 +20,7 @@ from vllm.v1.executor.abstract import Executor
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 from vllm.v1.worker.worker_base import WorkerWrapperBase
 
-from warmstart.compiler.lines import ENCODER_WIDTHS, RANDOMIZED_PROFILE
+from warmstart.compiler.lines import ENCODER_WIDTHS, RANDOMIZED_PROFILE, WARM_UP
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,6 +74,8 @@ class RankExecutor(UniProcExecutor):  # type: ignore[misc]
 
     def initialize_from_config(self, kv_cache_configs: Any) -> None:
         """Allocate no KV cache."""
+        if not self.line.has(WARM_UP):
+            self.compile_or_warm_up_model()
 
     def compile_or_warm_up_model(self) -> None:
         """Capture and warm up nothing: with AOT compilation every range was compiled at the model's first call.

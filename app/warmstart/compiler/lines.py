@@ -35,6 +35,8 @@ _SHALLOW_COPY = "vllm.model_executor.kernels.linear.mixed_precision.MPLinearKern
 ENCODER_WIDTHS = "vllm.distributed.ec_transfer.ec_connector.encoder_output_width.measure_encoder_output_widths"
 # The profile run has no choice of inputs.
 RANDOMIZED_PROFILE = "vllm.v1.worker.gpu_worker.Worker.randomize_dummy_inputs"
+# Warming up is a part of laying out the KV cache.
+WARM_UP = "vllm.v1.executor.uniproc_executor.UniProcExecutor.compile_or_warm_up_model"
 # EngineCoreProc.run_engine_core sets the fields of an independent data-parallel rank itself.
 INDEPENDENT_RANK = "vllm.config.ParallelConfig.reconfigure_for_independent_dp_rank"
 
@@ -53,6 +55,7 @@ LINES = (
                 ENCODER_WIDTHS,
                 RANDOMIZED_PROFILE,
                 INDEPENDENT_RANK,
+                WARM_UP,
             }
         ),
         whole_artifacts=False,
@@ -74,7 +77,22 @@ def installed() -> Line:
         raise UnsupportedError(
             f"{error.name} is not installed here", hint=f"compile in the vLLM image; supported: {supported}"
         ) from error
+    line, fits = nearest(vllm, torch)
+    if fits:
+        return line
+    raise UnsupportedError(f"vLLM {vllm} with torch {torch} is not supported", hint=f"supported: {supported}")
+
+
+def nearest(vllm: str, torch: str) -> tuple[Line, bool]:
+    """Return the line by whose names to look at a version, and whether it is of that line.
+
+    A version between two lines is looked at by the names of the older one.
+    """
     for line in LINES:
         if vllm.startswith(f"{line.vllm}.") and torch.startswith(f"{line.torch}."):
-            return line
-    raise UnsupportedError(f"vLLM {vllm} with torch {torch} is not supported", hint=f"supported: {supported}")
+            return line, True
+    return next((line for line in LINES if _numbers(line.vllm) <= _numbers(vllm)), LINES[-1]), False
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) if part.isdigit() else 0 for part in version.split(".")[:2])

@@ -57,6 +57,7 @@ class Watch:
         self._found: list[weakref.ref[Any]] = []
         self._stored: tuple[int, int] | None = None
         self._graphs_compiled = 0
+        self._traced: frozenset[str] = frozenset()
         self._load_artifact: Any = None
         self.modules: list[Module] = []
         self.factors: dict[str, str] = {}
@@ -112,16 +113,26 @@ class Watch:
             )
             bench.replace(decorators, "_try_load_aot_compiled_fn", lambda module, path: self._load(load, module, path))
             if not _whole():
-                adaptor = bench.module("vllm.compilation.compiler_interface").InductorStandaloneAdaptor
-                compile_graph = adaptor.compile
+                self._install_beside(bench)
 
-                def count_and_compile(*args: Any, **kwargs: Any) -> Any:
-                    # vLLM leaves this call by an exception where it holds an equal graph already: that one is not compiled.
-                    compiled = compile_graph(*args, **kwargs)
-                    self._graphs_compiled += 1
-                    return compiled
+    def _install_beside(self, bench: Bench) -> None:
+        """Count the graphs that Inductor compiles, and note by which files the folder of a module's graphs is named."""
+        adaptor = bench.module("vllm.compilation.compiler_interface").InductorStandaloneAdaptor
+        backend = bench.module("vllm.compilation.backends").VllmBackend
+        compile_graph, run_backend = adaptor.compile, backend.__call__
 
-                bench.replace(adaptor, "compile", count_and_compile)
+        def count_and_compile(*args: Any, **kwargs: Any) -> Any:
+            # vLLM leaves this call by an exception where it holds an equal graph already: that one is not compiled.
+            compiled = compile_graph(*args, **kwargs)
+            self._graphs_compiled += 1
+            return compiled
+
+        def note_and_run(itself: Any, *args: Any, **kwargs: Any) -> Any:
+            self._traced = frozenset(itself.compilation_config.traced_files)
+            return run_backend(itself, *args, **kwargs)
+
+        bench.replace(adaptor, "compile", count_and_compile)
+        bench.replace(backend, "__call__", note_and_run)
 
     def check(self, root: Path) -> None:
         """Compare what was found, compiled and saved; read each fresh artifact back through vLLM's own load path.
@@ -153,7 +164,6 @@ class Watch:
 
         seen = Module(type(module).__name__, getattr(module, "_compile_tag", ""), module._aot_compilation_path)
         self.modules.append(seen)
-        first = not module.compilation_config.cache_dir
         begin, pieces = time.monotonic(), counter.num_backend_compilations
         with outside_fake_mode(), torch.compiler.set_stance("default"):
             function = compile_module(module, *args, **kwargs)
@@ -167,7 +177,7 @@ class Watch:
             if _whole():
                 self._read_back(module, seen)
             else:
-                self._read_back_beside(module, seen, first=first)
+                self._read_back_beside(module, seen)
 
         # vLLM calls it right after this; an instance attribute hides the method for this one module.
         module.__dict__["save_aot_compiled_function"] = save_and_read_back
@@ -210,20 +220,14 @@ class Watch:
             raise CompileError(f"the artifact of {seen.name} reads back as {type(function._artifacts.compiled_fn).__name__}")
         seen.entries, seen.artifacts = self._stored or (0, 0)
 
-    def _read_back_beside(self, module: Any, seen: Module, *, first: bool) -> None:
-        """Load what was just saved as a server does that finds its graphs beside the artifact, by an index.
-
-        `first` says that this module was the one by whose code the folder of all graphs was named.
-        """
+    def _read_back_beside(self, module: Any, seen: Module) -> None:
+        """Load what was just saved as a server does that finds its graphs beside the artifact, by an index."""
         if not Path(seen.path).is_file():
             return
-        config, compiled = module.compilation_config, self._graphs_compiled
-        folder = config.cache_dir
-        if first:
-            config.cache_dir = ""  # as in a new process: the name of the folder is found again
+        traced, compiled = self._traced, self._graphs_compiled
         if self._load_and_count(self._load_artifact, module, seen) is None:
             raise CompileError(f"the artifact of {seen.name} does not read back", hint="vLLM's reason is in the log above")
-        if config.cache_dir != folder:
+        if self._traced != traced:
             raise CompileError(f"a server would look for the graphs of {seen.name} in another folder than where they are")
         if self._graphs_compiled != compiled:
             raise CompileError(f"{self._graphs_compiled - compiled} graphs of {seen.name} were compiled again when read back")
