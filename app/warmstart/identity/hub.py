@@ -39,7 +39,9 @@ class HubSource:
     def headers(self) -> dict[str, str]:
         """Return the dtypes of all tensors by name, from the first bytes of .safetensors files, as vLLM asks for them."""
         from huggingface_hub.errors import NotASafetensorsRepoError
+        from huggingface_hub.utils import disable_progress_bars
 
+        disable_progress_bars()  # a bar for headers of some kilobytes would be all that a start prints
         try:
             repository = self._ask(
                 lambda: self._api.get_safetensors_metadata(self._model, revision=self.commit, timeout=_SECONDS)
