@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warmstart.compiler.fakecall import FakeCall
-from warmstart.errors import CompileError
+from warmstart.errors import CompileError, UnsupportedError
 
 if TYPE_CHECKING:
     from warmstart.compiler.seams.base import Bench
@@ -65,8 +65,11 @@ class Watch:
     @property
     def found(self) -> tuple[str, ...]:
         """Names of the modules alive in this process that vLLM is to compile, called or not."""
+        return tuple(type(module).__name__ for module in self._alive())
+
+    def _alive(self) -> list[Any]:
         alive = {id(module): module for module in (ref() for ref in self._found) if module is not None}
-        return tuple(type(module).__name__ for module in alive.values() if not module.do_not_compile)
+        return [module for module in alive.values() if not module.do_not_compile]
 
     @property
     def graphs_compiled(self) -> int:
@@ -138,9 +141,17 @@ class Watch:
         """Compare what was found, compiled and saved; read each fresh artifact back through vLLM's own load path.
 
         Raises:
+            UnsupportedError: vLLM saves no artifact of a module.
             CompileError: a module was never called, not saved, or its artifact is not what a server would load.
 
         """
+        for module in self._alive():
+            if not getattr(module, "_allow_aot_compile", True):
+                raise UnsupportedError(
+                    f"vLLM compiles {type(module).__name__} of this model without saving an artifact of it, as it does for "
+                    "every model of its Transformers backend",
+                    hint="serve it with vLLM's own implementation where there is one (--model-impl vllm)",
+                )
         if len(self.modules) != len(self.found):
             found, called = ", ".join(self.found), ", ".join(module.name for module in self.modules)
             raise CompileError(
