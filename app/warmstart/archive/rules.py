@@ -39,6 +39,7 @@ RULES = (
     Rule(rf"{BACKBONE}/(computation_graph|transformed_code)\.py", False, "written for people to read, never read by vLLM"),
     Rule(rf"{BACKBONE}/cache_key_factors\.json", True, "not read by a start, but what `explain` compares a server with"),
     Rule(rf"{BACKBONE}/vllm_compile_cache\.py", True, "vLLM's index of its compiled graphs, in the modes that write one"),
+    Rule(rf"{BACKBONE}/artifact_compile_range_\w+", True, "a compiled graph, where the AOT artifact holds none"),
     Rule(r"modelinfos/[^/]+\.json", True, "the result of inspecting the model class in a child process"),
     Rule(r"(startup_plan|assets|xla_cache|deep_gemm|dummy_cache)/.*", False, "not of the compile: of a machine or of media"),
     Rule(r"gpu_p2p_access_cache_for_.*", False, "measured on one machine's GPUs, wrong on another's"),
