@@ -74,6 +74,7 @@ class RankExecutor(UniProcExecutor):  # type: ignore[misc]
 
     def initialize_from_config(self, kv_cache_configs: Any) -> None:
         """Allocate no KV cache."""
+        del kv_cache_configs
         if not self.line.has(WARM_UP):
             self.compile_or_warm_up_model()
 

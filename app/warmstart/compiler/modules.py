@@ -17,7 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warmstart.compiler.fakecall import FakeCall
+<<<<<<< Updated upstream
 from warmstart.errors import CompileError, UnsupportedError
+=======
+from warmstart.errors import CompileError, shorten
+>>>>>>> Stashed changes
 
 if TYPE_CHECKING:
     from warmstart.compiler.seams.base import Bench
@@ -131,7 +135,8 @@ class Watch:
             return compiled
 
         def note_and_run(itself: Any, *args: Any, **kwargs: Any) -> Any:
-            self._traced = frozenset(itself.compilation_config.traced_files)
+            # Of generated code there is no file, and vLLM leaves it out.
+            self._traced = frozenset(itself.compilation_config.traced_files) - {"<string>"}
             return run_backend(itself, *args, **kwargs)
 
         bench.replace(adaptor, "compile", count_and_compile)
@@ -239,7 +244,8 @@ class Watch:
         if self._load_and_count(self._load_artifact, module, seen) is None:
             raise CompileError(f"the artifact of {seen.name} does not read back", hint="vLLM's reason is in the log above")
         if self._traced != traced:
-            raise CompileError(f"a server would look for the graphs of {seen.name} in another folder than where they are")
+            other = shorten(", ".join(sorted(self._traced ^ traced)))
+            raise CompileError(f"a server would look for the graphs of {seen.name} in another folder, by other code: {other}")
         if self._graphs_compiled != compiled:
             raise CompileError(f"{self._graphs_compiled - compiled} graphs of {seen.name} were compiled again when read back")
 
