@@ -17,11 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warmstart.compiler.fakecall import FakeCall
-<<<<<<< Updated upstream
-from warmstart.errors import CompileError, UnsupportedError
-=======
-from warmstart.errors import CompileError, shorten
->>>>>>> Stashed changes
+from warmstart.errors import CompileError, UnsupportedError, shorten
 
 if TYPE_CHECKING:
     from warmstart.compiler.seams.base import Bench
