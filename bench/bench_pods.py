@@ -28,7 +28,7 @@ from typing import TypeVar
 HERE = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(HERE / "app"), str(HERE), str(HERE / "bench")]
 
-from bench_hit import made_up  # noqa: E402
+from bench_hit import add_cache, cache_of  # noqa: E402
 from tests import servers  # noqa: E402
 from tests.store.cache import KEY, facts, make_cache  # noqa: E402
 
@@ -49,16 +49,12 @@ def main() -> int:
     parser.add_argument("--at-once", type=int, default=50, help="pods of one process that run at the same time")
     parser.add_argument("--publishers", type=int, default=64)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--cache", type=Path, help="a cache root that a pass or a server filled")
+    add_cache(parser)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-pods-") as name, servers.seaweedfs() as server:
         place = Path(name)
         os.environ.update(server.environment())
-        raw = place / "raw"
-        if args.cache:
-            shutil.copytree(args.cache, raw)
-        else:
-            made_up(raw)
+        raw = cache_of(args, place / "raw")
         aot = tuple(path.name for path in (raw / "torch_compile_cache/torch_aot_compile").iterdir())
         packed = pack(raw, place / "packed", key=KEY, factors={}, facts=facts(aot_keys=aot))
         url = f"s3://{server.bucket}/store"

@@ -58,12 +58,11 @@ def install(
     layers: frozenset[str] | None = None,
     bounds: Bounds = BOUNDS,
     parallel: int = 4,
-    checked: Callable[[], None] | None = None,
 ) -> Installed:
     """Install the entry into the cache root `root`: all layers, or those named. A second call does nothing.
 
     Other entries below `root` stay as they are, and a server may be running from it: what is new appears by rename, what is
-    there and equal is not touched. `checked` is called when every byte has been checked, before the files are made durable.
+    there and equal is not touched.
     Raises EntryInvalid (nothing has been placed), NoSpaceError, UsageError, and what `fetch` raises.
     """
     wanted = [layer for layer in manifest.layers if layers is None or layer.name in layers]
@@ -78,8 +77,6 @@ def install(
         _check_space(root, sum(layer.raw_size for layer in wanted))
         with staging(root) as tree:
             files = _unpack_all(wanted, fetch, tree, bounds, parallel)
-            if checked is not None:
-                checked()
             done = Marker(
                 format=FORMAT,
                 key=manifest.key,

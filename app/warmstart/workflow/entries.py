@@ -59,22 +59,24 @@ class Entry(Value):
     installed: Installed
 
 
-def install_from(store: Store, key: str, root: Path, *, checked: Callable[[], None] | None = None) -> Entry:
+def install_from(store: Store, key: str, root: Path, *, found: Callable[[], None] | None = None) -> Entry:
     """Install the entry of `key`; where it cannot be used, the next one kept beside it.
 
-    `checked` is called when every byte has been checked and what is left is this disk's.
+    `found` is called when the first of them may be installed.
     Raises EntryNotFound, EntryInvalid, EntryNotTrusted (nothing has been placed), and what reading and writing raise.
     """
     from warmstart.archive import install, parse_manifest
 
     first: EntryInvalid | None = None
-    for found in store.candidates(key):
+    for candidate in store.candidates(key):
         try:
-            manifest = parse_manifest(found.manifest, key=key)
+            manifest = parse_manifest(candidate.manifest, key=key)
             check_factors(manifest)
-            return Entry(manifest, install(manifest, store.fetch, root, checked=checked))
+            if found is not None and first is None:
+                found()
+            return Entry(manifest, install(manifest, store.fetch, root))
         except EntryInvalid as error:
-            LOG.warning("entry %s of key %s cannot be used: %s", found.name, key[:12], error)
+            LOG.warning("entry %s of key %s cannot be used: %s", candidate.name, key[:12], error)
             first = first or error
     if first is None:
         raise EntryInvalid(f"the store yields no entry for key {key[:12]}")

@@ -132,9 +132,9 @@ def _from_store(store: Store, target: Target, root: Path, progress: Progress) ->
 
     used: list[Aside[None]] = []
     try:
-        # Recorded while the files are made durable: neither waits for the other.
+        # Recorded while the entry is fetched: neither waits for the other.
         entry = entries.install_from(
-            store, target.key, root, checked=lambda: used.append(Aside(lambda: entries.touch(store, target.key)))
+            store, target.key, root, found=lambda: used.append(Aside(lambda: entries.touch(store, target.key)))
         )
     except EntryNotFound:
         return None
