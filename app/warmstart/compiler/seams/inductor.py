@@ -58,6 +58,17 @@ def combo_kernels(bench: Bench) -> None:
 
 
 @stage(
+    "torch",
+    "inductor.matrix-padding",
+    "for a compute-bound product of misaligned sizes Inductor times it with and without padding",
+    where="no-device",
+)
+def matrix_padding(bench: Bench) -> None:
+    """Pad, as if it had been timed before: tensor cores want aligned sizes, and reading and writing costs little here."""
+    bench.replace("torch._inductor.fx_passes.pad_mm", "get_cached_should_pad", lambda _key: True)
+
+
+@stage(
     "torch", "inductor.constant-folding", "the joint-graph pass evaluates aten.full and scalar_tensor on the node's own device"
 )
 def constant_folding(bench: Bench) -> None:
