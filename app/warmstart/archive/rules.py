@@ -35,6 +35,7 @@ RULES = (
     Rule(r"(.*/)?[^/]*\.lock|(.*/)?locks/.*", False, "lock files: of the processes that compiled"),
     Rule(r"(.*/)?[^/]*\.tmp(\.[^/]*)?|(.*/)?tmp\.[^/]*", False, "temporary files of an interrupted writer"),
     Rule(rf"{AOT}/rank_\d+_\d+/model", True, "the AOT artifact: what vLLM loads, with every graph and kernel in it"),
+    Rule(rf"{AOT}/inductor_cache/\w+/\w+\.best_config", True, "which configuration of a kernel was fastest on a GPU"),
     Rule(rf"{AOT}/inductor_cache/.*", False, "intermediates: what a start needs of them is inside the AOT artifact"),
     Rule(rf"{BACKBONE}/(computation_graph|transformed_code)\.py", False, "written for people to read, never read by vLLM"),
     Rule(rf"{BACKBONE}/cache_key_factors\.json", True, "not read by a start, but what `explain` compares a server with"),

@@ -13,7 +13,8 @@ from warmstart.archive.disk import make_folders
 from warmstart.archive.names import RESERVED
 
 _PREFIX = "staging-"
-_UNLOCKED = "new-"
+UNFINISHED = "new-"
+"""What the name of a file or folder begins with that is being made, and that nobody may be waiting for after an hour."""
 _LOCK = "lock"
 _ABANDONED_SECONDS = 3600.0
 
@@ -28,7 +29,7 @@ def staging(root: Path) -> Iterator[Path]:
     make_folders(root / RESERVED, below=root)
     clean(root)
     name = os.urandom(8).hex()
-    folder = root / RESERVED / f"{_UNLOCKED}{name}"
+    folder = root / RESERVED / f"{UNFINISHED}{name}"
     folder.mkdir(mode=0o770)
     try:
         with (folder / _LOCK).open("wb") as lock:
@@ -50,13 +51,16 @@ def clean(root: Path) -> None:
     except OSError:
         return
     for name, folder in folders:
-        if (name.startswith(_PREFIX) and _abandoned(folder)) or (name.startswith(_UNLOCKED) and _old(folder)):
+        if (name.startswith(_PREFIX) and _abandoned(folder)) or (name.startswith(UNFINISHED) and _old(folder)):
             _remove(folder)
 
 
 def _remove(folder: Path) -> None:
     """Remove a staging folder: an emptied one, as an install leaves it, without the library that can do more."""
     with contextlib.suppress(OSError):
+        if not folder.is_dir():
+            folder.unlink(missing_ok=True)
+            return
         (folder / _LOCK).unlink(missing_ok=True)
         for inside in (folder / "tree", folder):
             inside.rmdir()

@@ -133,7 +133,7 @@ def fingerprint(search: Iterable[str] | None = None) -> CodeFingerprint:
 
 def installed_version(package: str, search: Iterable[str] | None = None) -> str:
     """Return the version of a package that is installed on `search` (sys.path where None), empty where it is not."""
-    found = _distributions(sys.path if search is None else search)
+    found = _distributions(sys.path if search is None else search, package[:1])
     return next((version for _, name, version in found if name == _normal(package)), "")
 
 
@@ -154,17 +154,18 @@ def _tools(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: "present" if there else ABSENT for name, there in found.items()}
 
 
-def _distributions(search: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+def _distributions(search: Iterable[str], initial: str = "") -> Iterator[tuple[str, str, str]]:
     """Yield each installed distribution: its metadata folder, normalised name, and version. The first on the path counts.
 
+    With `initial`, those whose names begin so, in any case.
     Reads folder names instead of importing importlib.metadata, which opens the METADATA of all distributions.
     """
     for folder in dict.fromkeys(search):
         try:
-            entries = sorted(entry.name for entry in os.scandir(folder or ".") if entry.name.endswith(".dist-info"))
+            names = [entry.name for entry in os.scandir(folder or ".")]
         except OSError:
             continue
-        for entry in entries:
+        for entry in sorted(name for name in names if name.endswith(".dist-info") and name.lower().startswith(initial)):
             name, _, version = entry.removesuffix(".dist-info").rpartition("-")
             if name:
                 yield f"{folder or '.'}/{entry}", _normal(name), version

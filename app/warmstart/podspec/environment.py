@@ -74,7 +74,7 @@ def _services(container: Plain, where: str) -> dict[str, str]:
     """Return the variables of Kubernetes services that a container refers to: the kubelet sets them, the spec does not."""
     values = [entry.get("value") for entry in mappings(container, "env", where)]
     words = [*texts(container, "command", where), *texts(container, "args", where), *(v for v in values if isinstance(v, str))]
-    names = dict.fromkeys(name for word in words for name in SERVICE_VARIABLE.findall(word))
+    names = dict.fromkeys(name for word in words for name in (SERVICE_VARIABLE.findall(word) if "_SERVICE_" in word else ()))
     return dict.fromkeys(names, "the kubelet sets it for a Service of the namespace")
 
 

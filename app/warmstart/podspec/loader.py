@@ -67,7 +67,7 @@ def load(
     version without a table of options.
     """
     refuse_marks(text, source)
-    if _LONE_SURROGATE.search(text):
+    if (not text.isascii() or "\\u" in text) and _LONE_SURROGATE.search(text):
         raise SpecError(f"{source} holds half of a character (a lone surrogate)")
     for name, value in (env or {}).items():
         refuse_marks(value, f"the variable {name} of this environment")

@@ -81,10 +81,12 @@ class Table:
     def near(self, words: Sequence[str]) -> tuple[str, ...]:
         """Return the names of all options that argparse could mean by any of these words: spelled so, or beginning so.
 
-        Options with one dash are always among them: argparse reads `-x1` and `-xy` in several ways.
+        Where a word has one dash, so are all options with one: argparse reads `-x1` and `-xy` in several ways.
         """
         spelled = {word.partition("=")[0] for word in words if word.startswith("--")}
-        found = self._short | {self.destinations[word] for word in spelled & self.destinations.keys()}
+        found = {self.destinations[word] for word in spelled & self.destinations.keys()}
+        if any(word[:1] == "-" != word[1:2] for word in words):
+            found |= self._short
         begun = tuple(spelled - self.destinations.keys())
         if begun:
             found |= {dest for text, dest in self.destinations.items() if text.startswith(begun)}
@@ -136,10 +138,15 @@ class _Parser(argparse.ArgumentParser):
         raise SpecError(f"vLLM's arguments do not parse: {shorten(message, 200)}")
 
 
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    """Return what argparse checks each option's form with: of a fixed width, which it would ask the terminal for each time."""
+    return argparse.HelpFormatter(prog, width=100)
+
+
 @functools.lru_cache(maxsize=16)
 def _parser(version: str, destinations: tuple[str, ...]) -> _Parser:
     """Return a parser that knows those options: making all of them takes longer than all of a hit's other Python code."""
-    parser = _Parser(prog="vllm serve", add_help=False, argument_default=argparse.SUPPRESS)
+    parser = _Parser(prog="vllm serve", add_help=False, argument_default=argparse.SUPPRESS, formatter_class=_formatter)
     for option in map(table(version).option, destinations):
         kwargs: dict[str, Any] = {"dest": option.dest, "default": argparse.SUPPRESS}
         if option.action == "switch":

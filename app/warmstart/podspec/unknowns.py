@@ -49,5 +49,5 @@ class Unknowns:
 
 def refuse_marks(text: str, source: str) -> None:
     """Raise SpecError where a text from outside already holds the characters that marks are made of."""
-    if _WRITTEN.search(text):
+    if (not text.isascii() or "\\" in text) and _WRITTEN.search(text):
         raise SpecError(f"{source} holds characters of the private use area (U+E000, U+E001)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -92,14 +93,20 @@ def check_factors(manifest: Manifest) -> None:
 
 def remember(root: Path, manifest: Manifest) -> None:
     """Keep the manifest beside the installed cache, so that `verify`, `explain` and a restart work without the store."""
+    from warmstart.archive.staging import UNFINISHED
+
     path = root / MANIFEST_FILE.format(key=manifest.key)
+    # Drawn, since every container's first process has the same number; a later install removes it if this one dies.
+    part = path.with_name(f"{UNFINISHED}{os.urandom(8).hex()}")
     try:
         if not path.exists():
-            part = path.with_suffix(f".{os.getpid()}")
-            part.write_bytes(manifest.encode())
+            with part.open("xb") as file:
+                file.write(manifest.encode())
             part.replace(path)
     except OSError as error:
         LOG.debug("cannot write %s: %s", path, error)
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 def remembered(root: Path, key: str) -> Manifest | None:

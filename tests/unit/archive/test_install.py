@@ -296,6 +296,26 @@ def test_a_killed_install_is_cleaned_up_by_the_next_and_a_living_one_is_not(pack
         alive.send_signal(signal.SIGKILL)
 
 
+def test_what_a_process_left_that_died_after_its_marker_is_removed_by_a_start_that_has_nothing_to_do(
+    packed: Packed, tmp_path: Path
+) -> None:
+    put_in(packed, tmp_path)
+    reserved = tmp_path / ".warmstart"
+    left = reserved / "staging-0011223344556677"
+    (left / "tree" / "deep").mkdir(parents=True)
+    (left / "tree" / "deep" / "file").write_bytes(b"x")
+    (left / "lock").touch()
+    old, fresh = reserved / "new-0011223344556677", reserved / "new-8899aabbccddeeff"
+    old.write_bytes(b"half a manifest")
+    fresh.write_bytes(b"another's, being written now")
+    an_hour_ago = time.time() - 3700
+    os.utime(old, (an_hour_ago, an_hour_ago))
+    again = find_installed(tmp_path, KEY)
+    assert again is not None
+    assert again.already
+    assert leftovers(tmp_path) == [fresh.name]
+
+
 def test_installs_that_race_into_one_root_all_succeed(packed: Packed, tmp_path: Path) -> None:
     with ThreadPoolExecutor(6) as pool:
         done = list(pool.map(lambda _: put_in(packed, tmp_path), range(6)))

@@ -189,6 +189,10 @@ def test_a_damaged_entry_is_never_installed_and_is_compiled_anew(place: Place, t
     assert (done.code, done.document["outcome"]) == (0, "compiled")
     assert "cannot be used" in done.document["warnings"][0]
     assert len(list(other.rglob("model"))) == 1
+    # What it published is whole: written over the damaged blob, or kept beside an entry that cannot be put right.
+    healed = place.call("run", "--on-miss=skip", WARMSTART_CACHE_ROOT=str(tmp_path / "healed"))
+    assert (healed.code, healed.document["outcome"]) == (0, "hit")
+    assert len(list((tmp_path / "healed").rglob("model"))) == 1
     env = {"WARMSTART_STORE": str(damaged_copy(place)), "WARMSTART_CACHE_ROOT": str(tmp_path / "third")}
     skipped = place.call("run", "--on-miss=skip", **env)
     assert (skipped.code, skipped.document["outcome"]) == (0, "miss")
