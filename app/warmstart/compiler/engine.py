@@ -21,6 +21,7 @@ from vllm.v1.executor.uniproc_executor import UniProcExecutor
 from vllm.v1.worker.worker_base import WorkerWrapperBase
 
 from warmstart.compiler.lines import ENCODER_WIDTHS, RANDOMIZED_PROFILE, WARM_UP
+from warmstart.errors import UsageError, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +60,10 @@ class RankExecutor(UniProcExecutor):  # type: ignore[misc]
             "shared_worker_lock": Lock(),
         }
         self.driver_worker.init_worker(all_kwargs=[kwargs] * (rank + 1))
-        self.driver_worker.init_device()
+        try:
+            self.driver_worker.init_device()
+        except ValueError as error:
+            raise UsageError(f"vLLM refuses this server on its GPU type: {shorten(error)}") from error
         self.phase("worker")
         # The dummy load path of vLLM: everything that loading a checkpoint does but reading it.
         self.driver_worker.worker.load_model(load_dummy_weights=True)

@@ -56,6 +56,7 @@ LINES = (
                 RANDOMIZED_PROFILE,
                 INDEPENDENT_RANK,
                 WARM_UP,
+                "vllm.v1.worker.dp_utils.should_skip_dp_coordination",
             }
         ),
         whole_artifacts=False,

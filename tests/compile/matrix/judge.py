@@ -53,7 +53,8 @@ def of_error(case: Case, error: WarmstartError) -> Result:
 def of_report(case: Case, report: CompileReport, events: list[dict[str, Any]], root: Path, log: str) -> Result:
     """Return the result of a pass that ended well: right where everything holds that the case asks for."""
     written = [module["bytes"] for event in events if event["event"] == "report" for module in event["modules"]]
-    wrong = _wrong(case, report, generated(root), log)
+    codes = generated(root, len(report.ranks))
+    wrong = _wrong(case, report, codes, log)
     return Result(
         name=case.name,
         status="fail" if wrong else "nothing" if case.nothing else "pass",
@@ -71,7 +72,7 @@ def of_report(case: Case, report: CompileReport, events: list[dict[str, Any]], r
     )
 
 
-def _wrong(case: Case, report: CompileReport, code: str, log: str) -> list[str]:
+def _wrong(case: Case, report: CompileReport, codes: list[str], log: str) -> list[str]:
     if case.refused:
         return [f"it was to be refused with {case.refused!r}, and was {report.outcome}"]
     if case.nothing:
@@ -87,15 +88,20 @@ def _wrong(case: Case, report: CompileReport, code: str, log: str) -> list[str]:
             wrong.append(f"rank {rank.rank} saved {rank.modules_saved} modules, {case.modules} were expected")
         wrong += [f"no match of {name} on rank {rank.rank}" for name in case.passes if not rank.passes.get(name)]
     wrong += [f"the log does not say {text!r}" for text in case.log if not re.search(text, log)]
-    wrong += [f"the code does not hold {text!r}" for text in (*case.code, *case.operators) if not re.search(text, code)]
-    wrong += [f"there is {text!r}" for text in case.never if re.search(text, log) or re.search(text, code)]
+    for rank, code in enumerate(codes):
+        holds = (*case.code, *case.operators)
+        wrong += [f"the code of rank {rank} does not hold {text!r}" for text in holds if not re.search(text, code)]
+        wrong += [f"there is {text!r} in the code of rank {rank}" for text in case.never if re.search(text, code)]
+    wrong += [f"the log says {text!r}" for text in case.never if re.search(text, log)]
     return [*wrong, *(f"the log says: {line}" for line in fallbacks(log))]
 
 
-def generated(root: Path) -> str:
-    """Return the code that Inductor generated under a cache root, of all ranks."""
-    files = root.glob("torch_compile_cache/**/*.py")
-    return "\n".join(path.read_text() for path in sorted(files))
+def generated(root: Path, ranks: int) -> list[str]:
+    """Return the code that Inductor generated under a cache root, by rank: each names its device."""
+    texts = [path.read_text() for path in sorted(root.glob("torch_compile_cache/**/*.py"))]
+    if ranks == 1:
+        return ["\n".join(texts)]
+    return ["\n".join(text for text in texts if re.search(rf"cuda:{rank}\b|index={rank}\b", text)) for rank in range(ranks)]
 
 
 def fallbacks(log: str) -> list[str]:

@@ -39,6 +39,16 @@ def one_node(bench: Bench) -> None:
     bench.replace_everywhere(state, "in_the_same_node_as", lambda group, *_args, **_kwargs: [True] * group.size())
 
 
+@stage(
+    "vllm",
+    "world.agreement",
+    "data-parallel ranks tell each other before each step how many tokens they have, and pad to the most",
+)
+def agreement(bench: Bench) -> None:
+    """Take this rank's own numbers for everyone's, as vLLM does where it knows so: all ranks run the same profiling batch."""
+    bench.replace_everywhere("vllm.v1.worker.dp_utils", "should_skip_dp_coordination", lambda: True)
+
+
 @stage("vllm", "world.communicators", "NCCL, custom all-reduce and symmetric memory allocate on every GPU of the group")
 def communicators(bench: Bench) -> None:
     """Make communicators that hold no memory. Graphs name collectives by operator, never by communicator."""
