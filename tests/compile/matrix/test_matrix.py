@@ -18,7 +18,7 @@ from warmstart.gpus import load_catalog
 CASES = cases()
 SHARD = names("""
     qwen3-0.6b deepseek-v2-lite granite-4.0-h-micro gemma-3-1b bge-m3 mm-encoder lora ngram tp2 pp2 dense-b200 dense-t4
-    two-nodes enforce-eager
+    dense-ct-nvfp4-b200 moe-gptq-h200 two-nodes enforce-eager
 """)
 BOTH_WAYS = ("qwen3-0.6b", "tp2")
 # Run by every interpreter that has it on its path: another host name, as Python tells it.
@@ -79,7 +79,7 @@ def test_a_key_is_the_same_whoever_compiles_where(name: str, outcomes: dict[str,
 
 def test_the_names_of_the_shard_cover_every_topic() -> None:
     """What `make test` runs has models, features, parallel layouts, GPU types and a refusal among it."""
-    assert {CASES[name].topic for name in SHARD} >= {"models", "features", "parallel", "gpus"}
+    assert {CASES[name].topic for name in SHARD} >= {"models", "features", "parallel", "gpus", "quantisation"}
     assert any(CASES[name].refused for name in SHARD)
     assert set(BOTH_WAYS) <= set(SHARD)
 
