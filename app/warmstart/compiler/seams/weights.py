@@ -73,6 +73,28 @@ def dummy_values(bench: Bench) -> None:
 
 
 @stage(
+    "vllm", "weights.to-meta", "parts that a server does not need are moved to the meta device, which a fake tensor cannot be"
+)
+def to_meta(bench: Bench) -> None:
+    """Give such a part new parameters on the meta device, as torch does with real ones."""
+    import torch
+
+    move = torch.nn.Module.to
+
+    def to(module: Any, *args: Any, **kwargs: Any) -> Any:
+        if args != ("meta",) or kwargs:
+            return move(module, *args, **kwargs)
+        for part in module.modules():
+            for name, value in part._parameters.items():
+                if value is not None:
+                    empty = torch.empty(tuple(value.shape), dtype=value.dtype, device="meta")
+                    part._parameters[name] = torch.nn.Parameter(empty, requires_grad=value.requires_grad)
+        return module
+
+    bench.replace(torch.nn.Module, "to", to)
+
+
+@stage(
     "vllm",
     "weights.parameter-classes",
     "torch.nn.Parameter drops its subclass when its data is a fake tensor; quantisation methods look at it",
