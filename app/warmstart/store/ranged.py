@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 from warmstart.errors import EntryInvalid
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 PART = 8 << 20
 """Bytes of one request. Large enough that its round trip does not count, small enough that a few of them are little memory."""
@@ -30,6 +33,8 @@ def read_ranged(
     def part(start: int) -> bytes:
         wanted = min(PART, size - start)
         return _checked(read(start, wanted), wanted, what)
+
+    from concurrent.futures import ThreadPoolExecutor  # 7 ms that an entry of ordinary size does not need
 
     parallel = min(parallel, MOST_PARTS)
     pool = ThreadPoolExecutor(parallel)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from warmstart.errors import EntryInvalid, EntryNotFound, UsageError, WarmstartError
+from warmstart.value import Value
 from warmstart.workflow import entries, resolve
 
 if TYPE_CHECKING:
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from warmstart.workflow.stopping import Stop
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Value, kw_only=True):
     """One server on one GPU type. `state` is hit, miss, invalid, nothing-to-compile, unknown (no store), or problem."""
 
     facts: dict[str, Any]
@@ -77,7 +76,7 @@ def _one(
     fingerprint: identity.CodeFingerprint,
     store: Store | None,
 ) -> Plan:
-    unresolved = tuple(dataclasses.asdict(item) for item in request.unresolved)
+    unresolved = tuple(item.items() for item in request.unresolved)
     facts: dict[str, Any] = {
         "workload": str(request.workload),
         "container": request.container,

@@ -12,6 +12,7 @@ from tests.unit.workflow.conftest import Place, pod
 HEAVY = (
     *("torch", "triton", "vllm", "transformers", "huggingface_hub"),
     *("kubernetes", "pydantic", "fsspec", "s3fs", "obstore", "prometheus_client", "cryptography"),
+    *("msgspec", "dataclasses", "inspect", "logging", "concurrent.futures", "importlib.metadata", "tempfile", "yaml"),
 )
 
 
