@@ -53,7 +53,7 @@ def test_a_seam_whose_module_is_gone_names_itself(bench: Bench) -> None:
 
 
 def test_with_a_gpu_in_sight_nothing_stands_in_for_it() -> None:
-    """Drivers, properties and choices by timing are the device's own; weights without data and ranks that are not there remain."""
+    """Drivers, properties and choices by timing are the device's own; weights without data and absent ranks remain."""
     without = {seam.name for seam in seams_of() if seam.fits(real=False)}
     on_device = {seam.name for seam in seams_of() if seam.fits(real=True)}
     assert without - on_device >= {"nvml", "torch.cuda", "triton.driver", "inductor.launchers", "inductor.autotune-block"}

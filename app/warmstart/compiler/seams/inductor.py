@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from warmstart.compiler.cubin import registers
 from warmstart.compiler.seams.base import Bench, stage
 
 
@@ -18,8 +20,24 @@ def launchers(bench: Bench) -> None:
     bench.replace("torch._inductor.runtime.triton_helpers", "set_driver_to_gpu", lambda: None)
     autotuner = bench.module("torch._inductor.runtime.triton_heuristics").CachingAutotuner
     bench.replace(autotuner, "_make_launchers", lambda _self: None)
-    # Halving a reduction's block by occupancy needs the register count of a loaded kernel; the server does it when it loads.
-    bench.replace(autotuner, "_dynamic_scale_rblock", lambda _self: None)
+    scale = autotuner._dynamic_scale_rblock
+
+    def with_registers(self: Any) -> None:
+        """Where registers limit the occupancy, a reduction is compiled with half its block as well: a server finds it made."""
+        for result in self.compile_results if self._could_rblock_scale else ():
+            if getattr(result.kernel, "n_regs", None) is None:
+                result.kernel.n_regs = registers(_cubin(result.kernel))
+        scale(self)
+
+    bench.replace(autotuner, "_dynamic_scale_rblock", with_registers)
+
+
+def _cubin(kernel: Any) -> bytes:
+    """Return the binary of a kernel of Triton's, or of Inductor's static launcher."""
+    if hasattr(kernel, "asm"):
+        return bytes(kernel.asm["cubin"])
+    raw: bytes | None = getattr(kernel, "cubin_raw", None)
+    return raw or Path(kernel.cubin_path).read_bytes()
 
 
 def define_only(wrapper: Any) -> None:
