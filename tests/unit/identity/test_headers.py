@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import struct
 from collections.abc import Mapping
@@ -122,3 +123,25 @@ def test_a_checkpoint_without_safetensors_on_the_hub_has_no_facts(tmp_path: Path
             dataclasses.replace(REQUEST, args=()), folder=None, env={"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path)}
         )
     assert set(files.digests) == {"config.json"}
+
+
+def test_vllm_reads_headers_for_nothing_else() -> None:
+    """Who in the installed vLLM asks for them: for the dtype, for packed layers, for an lm_head. Another one fails here."""
+    package = importlib.util.find_spec("vllm")
+    assert package is not None
+    assert package.origin is not None
+    root = Path(package.origin).parent
+    asking = ("get_safetensors_params_metadata(", "checkpoint_has_lm_head(", "try_get_safetensors_metadata(")
+    found = {
+        path.relative_to(root).as_posix()
+        for path in root.rglob("*.py")
+        if "safetensors_" in (text := path.read_text(encoding="utf-8", errors="replace")) or "checkpoint_has_lm_head" in text
+        if any(call in text for call in asking)
+    }
+    assert found == {
+        "config/model.py",
+        "model_executor/layers/quantization/auto_awq.py",
+        "model_executor/layers/quantization/auto_gptq.py",
+        "transformers_utils/config.py",
+        "transformers_utils/model_arch_config_convertor.py",
+    }
