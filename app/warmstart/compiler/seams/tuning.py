@@ -27,6 +27,7 @@ def outside_fakes(bench: Bench) -> None:
 
     wrapper = bench.module("torch._inductor.codegen.wrapper").PythonWrapperCodegen
     scheduler = bench.module("torch._inductor.scheduler").Scheduler
+    bundler = bench.module("torch._inductor.triton_bundler").TritonBundler
     run, faster = wrapper.generate_and_run_autotune_block, scheduler.speedup_by_combo_kernel
 
     def tune(self: Any) -> None:
@@ -35,8 +36,13 @@ def outside_fakes(bench: Bench) -> None:
             with _disable_current_modes():
                 run(self)
             Device.tuned += 1
-        except torch.cuda.OutOfMemoryError:
+        except RuntimeError as error:  # Inductor wraps what ended the block
+            if not isinstance(error.__cause__, torch.cuda.OutOfMemoryError):
+                raise
             Device.left += 1
+            # Kernels that had been tuned by then would be the only ones to be kept.
+            if bundler._winners is not None:
+                bundler._winners.clear()
             self.kernel_autotune_defs.clear()
             self.kernel_autotune_defs.splice(definitions)
             define_only(self)
