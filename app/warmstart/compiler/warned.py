@@ -52,6 +52,7 @@ HARMLESS = (
         "chosen by arguments, environment, model and GPU type: the server warns of the same, and chooses the same",
     ),
     Harmless("vllm.engine.arg_utils", r"", "options that the server is told as well"),
+    Harmless("vllm.v1.sample.logits_processor", r"min_p and logit_bias", "sampling parameters; sampling is not compiled"),
     Harmless("vllm.model_executor.models.config", r"", "chosen by the model, which the server has too"),
     Harmless(
         "vllm.model_executor.models.interfaces", r"The model .* sets", "about the model's own code, which the server runs too"

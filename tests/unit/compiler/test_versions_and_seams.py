@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from warmstart.compiler import CompileRequest, lines, run_pass
-from warmstart.compiler.seams.base import Bench, seams_of
+from warmstart.compiler.seams.base import ABSENT, Bench, seams_of
 from warmstart.errors import SeamError, UnsupportedError, UsageError
 from warmstart.gpus import load_catalog
 
@@ -69,6 +69,17 @@ def test_a_pass_on_a_gpu_is_refused_where_none_is_in_sight(tmp_path: Path) -> No
     with pytest.raises(UsageError, match=r"no NVIDIA GPU is in sight; .*--device none"):
         run_pass(request)
     assert not (tmp_path / "root").exists()
+
+
+def test_a_name_that_a_line_has_not_got_is_left_out_and_any_other_still_fails(bench: Bench) -> None:
+    module = types.ModuleType("some.module")
+    bench.absent = frozenset({"some.module.newer", "no_such_module"})
+    with bench.named("some.seam"):
+        assert bench.replace(module, "newer", 1) is ABSENT
+        assert bench.replace("no_such_module", "name", 1) is ABSENT
+        assert not hasattr(module, "newer")
+        with pytest.raises(SeamError, match=r"seam some\.seam does not fit .*: some\.module has no other"):
+            bench.replace(module, "other", 1)
 
 
 def test_everything_replaced_is_put_back_in_reverse(bench: Bench) -> None:

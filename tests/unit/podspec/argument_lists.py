@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 
 from hypothesis import strategies as st
 
-from warmstart.podspec.options import Option, table
+from warmstart.podspec.options import Option, known, table
 
-OPTIONS = [option for option in table().options if option.dest not in ("model", "config", "lora_modules", "log_config_file")]
+VERSION = known(importlib.metadata.version("vllm"))
+_LEFT_OUT = ("model", "config", "lora_modules", "log_config_file")
+OPTIONS = [option for option in table(VERSION).options if option.dest not in _LEFT_OUT]
 CONFIG_FIELDS = {
     "compilation_config": [
         ("mode", "3"),

@@ -1,4 +1,4 @@
-"""The canonical form says what the installed vLLM's own parser says. Imports vLLM, so it is marked `compile`."""
+"""The canonical form says what the installed vLLM's own parser says, of any supported version. It imports vLLM: `compile`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, event, example, given, settings
 from tests.unit.podspec import generate_options
-from tests.unit.podspec.argument_lists import ARGUMENTS, OPTIONS
+from tests.unit.podspec.argument_lists import ARGUMENTS, OPTIONS, VERSION
 
 from warmstart.errors import SpecError
 from warmstart.podspec import configfile, options
@@ -80,13 +80,13 @@ def _plain(value: Any) -> Any:
 def _check(args: list[str], vllm: Parse, parser: argparse.ArgumentParser) -> None:
     actions = {action.dest: action for action in parser._actions}
     try:
-        ours: dict[str, Any] | None = options.canonical(args)
+        ours: dict[str, Any] | None = options.canonical(args, VERSION)
     except SpecError:
         ours = None
     theirs = _answer(vllm, ["M", *args])
     if theirs is None:
         # vLLM also checks the fields of a config object, which is left to it, and knows no value that only the pod has.
-        given_ = options._parse(args, options.DEFAULT_VERSION)[0] if ours is not None else {}
+        given_ = options._parse(args, VERSION)[0] if ours is not None else {}
         left = [word for word in args if "$" in word] + [dest for dest in given_ if BY_DEST[dest].type == "config"]
         event("refused by both" if ours is None else "refused by vLLM for a config's fields")
         assert ours is None or left, args
@@ -182,11 +182,13 @@ def test_model_and_config_file_read_as_in_vllm(
     vllm: Parse = request.getfixturevalue(form)
     is_serve = form == "serve"
     try:
-        model, rest = options.split(configfile.merge(args, _Files(), serve=is_serve), serve=is_serve)
-        ours = options.canonical(rest) | {"model": model or options.table().default_model}
+        model, rest = options.split(configfile.merge(args, _Files(), serve=is_serve, version=VERSION), VERSION, serve=is_serve)
+        ours = options.canonical(rest, VERSION) | {"model": model or options.table(VERSION).default_model}
     except SpecError as error:
         if "ignores the positional" in str(error):
-            assert vllm(list(args)).model == options.table().default_model  # refused on purpose: the server takes its default
+            assert (
+                vllm(list(args)).model == options.table(VERSION).default_model
+            )  # refused on purpose: the server takes its default
         else:
             with pytest.raises(Refused):
                 vllm(list(args))
@@ -194,7 +196,7 @@ def test_model_and_config_file_read_as_in_vllm(
     namespace = vllm(list(args))
     positional = namespace.model_tag if is_serve else None
     expected = {"model": positional if positional is not None else namespace.model}
-    given_ = options.canonical([*rest])
+    given_ = options.canonical([*rest], VERSION)
     for dest in given_:
         value = getattr(namespace, dest)
         expected[dest] = ours[dest] if BY_DEST.get(dest) is None or BY_DEST[dest].type == "config" else value
