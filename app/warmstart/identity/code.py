@@ -4,23 +4,28 @@ A wheel's RECORD lists every file with its SHA-256, so a digest of it tells a pa
 version, in milliseconds. Lines that depend on the place or the installer (scripts, metadata, byte code) are left out. A
 package without a usable RECORD (an editable install, a distribution's package) is hashed file by file. Files of vLLM that no
 longer have the size that RECORD gives, because somebody patched the image in place, are hashed as well.
+
+A hit waits for this, so what only an unusual installation needs is imported there.
 """
 
+# ruff: noqa: PTH110, PTH112, PTH118, PTH119, PTH120, PTH123 (importing pathlib takes a tenth of the time that this has)
 from __future__ import annotations
 
 import bisect
 import hashlib
-import json
+import marshal
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from warmstart.errors import UnsupportedError, UsageError
 from warmstart.pattern import pattern
 from warmstart.value import Value
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ABSENT = "absent"
 
@@ -89,6 +94,8 @@ class CodeFingerprint(Value):
     @classmethod
     def read(cls, path: Path) -> CodeFingerprint:
         """Read the fingerprint in a document with a request's factors (`warmstart plan --factors` in the server's image)."""
+        import json
+
         try:
             document = json.loads(path.read_bytes())
         except OSError as error:
@@ -107,19 +114,17 @@ class CodeFingerprint(Value):
         )
 
     def encode(self) -> bytes:
-        """Return it as JSON, for `decode` in another process."""
-        return json.dumps([dict(self.packages), dict(self.python)]).encode()
+        """Return it as bytes, for `decode` in another process of this program."""
+        return marshal.dumps((dict(self.packages), dict(self.python)))
 
     @classmethod
     def decode(cls, told: bytes) -> CodeFingerprint:
         """Return what `encode` was called on."""
-        return cls(*json.loads(told))
+        return cls(*marshal.loads(told))  # noqa: S302 - written by `encode`
 
 
 def fingerprint(search: Iterable[str] | None = None) -> CodeFingerprint:
     """Return the fingerprint of what is installed on `search` (sys.path where None), vLLM plugins included."""
-    from warmstart.identity.key import python_factors
-
     imported = {**PACKAGES, **OPTIONAL}
     wanted = {_normal(name): name for name in imported}
     found: dict[str, str] = {}
@@ -137,21 +142,37 @@ def installed_version(package: str, search: Iterable[str] | None = None) -> str:
     return next((version for _, name, version in found if name == _normal(package)), "")
 
 
+def python_factors() -> dict[str, str]:
+    """Return what of this interpreter decides whether marshalled code and extension modules fit."""
+    return {
+        "implementation": sys.implementation.name,
+        # To the patch level: torch refuses to load an AOT artifact that another patch release wrote.
+        "version": ".".join(map(str, sys.version_info[:3])),
+        "cache_tag": sys.implementation.cache_tag or "none",
+        "machine": os.uname().machine,
+    }
+
+
 def _tools(environ: Mapping[str, str]) -> dict[str, str]:
     """Tell whether the compilers are there without which vLLM takes FlashInfer for absent, and so traces other graphs.
 
     Looks where vLLM looks (vllm/utils/flashinfer.py): nvcc in CUDA_HOME, CUDA_PATH, PATH or /usr/local/cuda, ninja in PATH.
     """
-    import shutil
-
     path = environ.get("PATH", os.defpath)
     home = environ.get("CUDA_HOME") or environ.get("CUDA_PATH")
     nvcc = f"{home}/bin/nvcc" if home else "nvcc"
     found = {
-        "tool nvcc": shutil.which(nvcc, path=path) or (None if home else shutil.which("/usr/local/cuda/bin/nvcc")),
-        "tool ninja": shutil.which("ninja", path=path),
+        "tool nvcc": _program(nvcc, path) or (not home and _program("/usr/local/cuda/bin/nvcc", path)),
+        "tool ninja": _program("ninja", path),
     }
     return {name: "present" if there else ABSENT for name, there in found.items()}
+
+
+def _program(name: str, path: str) -> bool:
+    """Whether there is a program of that name in PATH, or at that path: as `shutil.which` finds it."""
+    folders = path.split(os.pathsep) if path else []
+    places = [name] if "/" in name else [os.path.join(folder or ".", name) for folder in folders]
+    return any(os.access(place, os.F_OK | os.X_OK) and not os.path.isdir(place) for place in places)
 
 
 def _distributions(search: Iterable[str], initial: str = "") -> Iterator[tuple[str, str, str]]:
@@ -183,46 +204,49 @@ def _content(path: str) -> bytes | None:
     except OSError:
         return None
     try:
-        with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123 - a descriptor
+        with open(descriptor, "rb", buffering=0) as file:
             return file.read()
     except OSError:
         return None
 
 
-def _digest(where: str, name: str, packages: tuple[str, ...]) -> str:
-    info = Path(where)
-    editable = _editable(info)
-    if editable is not None:
-        return _by_files([editable / package for package in packages] or [editable])
-    lines = _record(info)
+def _digest(info: str, name: str, packages: tuple[str, ...]) -> str:
+    lines = [] if os.path.exists(f"{info}/direct_url.json") and _editable(info) is not None else _record(info)
     if not lines:
-        return _by_files([info.parent / package for package in packages or (name.replace("-", "_"),)])
+        return _by_files(_folders(info, name, packages))
     digest = hashlib.sha256(b"\n".join(lines))
     if name == _IN_PLACE:
-        for changed in _changed(info.parent, lines):
+        for changed in _changed(os.path.dirname(info), lines):
             digest.update(changed)
     return digest.hexdigest()
 
 
-def _record(info: Path) -> list[bytes]:
+def _folders(info: str, name: str, packages: tuple[str, ...]) -> list[Path]:
+    """Return the folders of a package that is hashed by its files."""
+    from pathlib import Path
+
+    source = _editable(info)
+    if source is not None:
+        return [source / package for package in packages] or [source]
+    return [Path(info).parent / package for package in packages or (name.replace("-", "_"),)]
+
+
+def _record(info: str) -> list[bytes]:
     """Return the lines of RECORD that are of the package itself, sorted: the same wherever and however it is installed.
 
     Forty thousand lines at every start of a pod, so no Python runs for each of them: what is left out stands together once
     they are sorted. Only pip records byte code, and only then is there a second pass.
     """
-    try:
-        record = (info / "RECORD").read_bytes().replace(b"\r", b"")
-    except OSError:
-        return []
+    record = (_content(f"{info}/RECORD") or b"").replace(b"\r", b"")
     lines = sorted(record.split(b"\n"))
-    for elsewhere in (b"", b"../", b"/", b'"../', b'"/', os.fsencode(info.name) + b"/"):
+    for elsewhere in (b"", b"../", b"/", b'"../', b'"/', os.fsencode(os.path.basename(info)) + b"/"):
         begin = bisect.bisect_left(lines, elsewhere)
         end = bisect.bisect_left(lines, elsewhere + b"\xff") if elsewhere else bisect.bisect_right(lines, b"")
         del lines[begin:end]
     return [line for line in lines if b"__pycache__/" not in line] if b"__pycache__/" in record else lines
 
 
-def _changed(root: Path, lines: list[bytes]) -> Iterator[bytes]:
+def _changed(root: str, lines: list[bytes]) -> Iterator[bytes]:
     """Yield path and SHA-256 of each Python file whose size is not the recorded one, and the path of each that is gone."""
     base = os.fsencode(root) + b"/"
     stat = os.stat
@@ -231,30 +255,36 @@ def _changed(root: Path, lines: list[bytes]) -> Iterator[bytes]:
         if not rest:
             continue
         wanted = rest[rest.rfind(b",") + 1 :]
+        file = base + path + b".py"
         try:
-            size = stat(base + path + b".py").st_size  # thousands of them: a Path each would double the time
+            size = stat(file).st_size  # thousands of them: a Path each would double the time
         except OSError:
             yield path + b" gone"
             continue
         if not wanted.isdigit() or size != int(wanted):
-            yield path + b" " + hashlib.sha256(Path(os.fsdecode(base + path + b".py")).read_bytes()).digest()
+            with open(file, "rb") as content:
+                yield path + b" " + hashlib.sha256(content.read()).digest()
 
 
-def _editable(info: Path) -> Path | None:
+def _editable(info: str) -> Path | None:
     """Return the source folder of an editable install, or None. Raises UsageError where it cannot be found."""
-    if not (info / "direct_url.json").exists():
+    told = _content(f"{info}/direct_url.json")
+    if told is None:
         return None
+    import json
+    from pathlib import Path
     from urllib.parse import unquote, urlparse
 
     try:
-        document = json.loads((info / "direct_url.json").read_bytes())
-    except (OSError, ValueError):
+        document = json.loads(told)
+    except ValueError:
         return None
     if not isinstance(document, dict) or not (document.get("dir_info") or {}).get("editable"):
         return None
     folder = Path(unquote(urlparse(str(document.get("url"))).path))
     if not folder.is_dir():
-        raise UsageError(f"{info.name} is an editable install whose source {folder} is not there", hint="install a wheel")
+        name = os.path.basename(info)
+        raise UsageError(f"{name} is an editable install whose source {folder} is not there", hint="install a wheel")
     return folder / "src" if (folder / "src").is_dir() else folder
 
 
@@ -274,6 +304,8 @@ def _by_files(folders: Iterable[Path]) -> str:
 
 
 def _sources(folder: Path) -> Iterator[Path]:
+    from pathlib import Path
+
     for root, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if name != "__pycache__" and not name.startswith("."))
         yield from (Path(root) / name for name in sorted(files) if Path(name).suffix in _SOURCE)

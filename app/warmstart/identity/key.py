@@ -9,8 +9,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import os
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -126,15 +124,4 @@ def layout(request: ServeRequest, version: str) -> dict[str, int]:
         "nodes": nodes,
         "ranks": ranks * size("data_parallel_size"),
         "devices_per_pod": min(devices, request.gpu_count) if request.gpu_count else devices,
-    }
-
-
-def python_factors() -> dict[str, str]:
-    """Return what of this interpreter decides whether marshalled code and extension modules fit."""
-    return {
-        "implementation": sys.implementation.name,
-        # To the patch level: torch refuses to load an AOT artifact that another patch release wrote.
-        "version": ".".join(map(str, sys.version_info[:3])),
-        "cache_tag": sys.implementation.cache_tag or "none",
-        "machine": os.uname().machine,
     }
