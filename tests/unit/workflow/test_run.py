@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -341,3 +344,31 @@ def test_a_termination_log_that_cannot_be_written_changes_nothing(place: Place) 
 def test_the_group_may_write_what_was_installed(place: Place) -> None:
     place.call("run")
     assert all(path.stat().st_mode & 0o020 for path in place.artifacts())
+
+
+def program(place: Place, *argv: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Call the program as an init container does: a process of its own, which begins the fingerprint before it imports."""
+    base = {name: value for name, value in os.environ.items() if not name.startswith(("WARMSTART_", "VLLM_", "TORCH"))}
+    return subprocess.run(
+        [sys.executable, "-m", "warmstart", *argv],
+        env={**base, **place.env, **env}, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+
+
+def test_the_program_arrives_at_the_same_key_and_tells_all_of_it_before_it_ends(place: Place, tmp_path: Path) -> None:
+    first = place.call("run")
+    done = program(place, "run", WARMSTART_CACHE_ROOT=str(tmp_path / "other"))
+    assert done.returncode == 0
+    document = json.loads(done.stdout)
+    assert (document["outcome"], document["request_key"]) == ("hit", first.document["request_key"])
+    assert [json.loads(line)["message"] for line in done.stderr.splitlines()][-1] == "run: hit"
+    assert len(list((tmp_path / "other").rglob("model"))) == 1
+
+
+def test_the_program_ends_with_the_code_of_what_went_wrong(place: Place) -> None:
+    missed = program(place, "run", "--on-miss=skip", "--fail-closed")
+    assert (missed.returncode, json.loads(missed.stdout)["outcome"]) == (10, "miss")
+    assert program(place, "run", "--no-such-option", "--fail-closed").returncode == 2
+    elsewhere = {"WARMSTART_CODE_FILE": "/nowhere.json"}
+    assert program(place, "run", "--fail-closed", **elsewhere).returncode == 2
+    assert program(place, "run", **elsewhere).returncode == 0
