@@ -67,6 +67,11 @@ HARMLESS = (
         r"(Cannot use FA version|FA4)",
         "decided by the GPU type and the model's heads; attention itself is not compiled",
     ),
+    Harmless(
+        "vllm.distributed.device_communicators.flashinfer_all_reduce",
+        r"FlashInfer All Reduce is disabled because it is not supported for world_size",
+        "decided by the GPU type and the number of ranks",
+    ),
     Harmless("torch._inductor.utils", r"Not enough SMs to use max_autotune_gemm", "decided by the GPU type's multiprocessors"),
     Harmless("vllm.v1.sample", r"FlashInfer top-p/top-k sampling unavailable", "sampling is not compiled"),
     Harmless("vllm.utils.system_utils", r"Found ulimit", "a limit of the API server's sockets"),

@@ -17,7 +17,7 @@ FALLBACK = re.compile(r"fall(ing|s)? ?back|fallback|is disabled|disabling|not su
 # Those that a server with the same arguments logs as well, on its GPU: the case's own choice, or nothing of the graph.
 EXPECTED = re.compile(
     r"chunked prefill|prefix caching|Asynchronous scheduling|cudagraph|CUDA ?graph|custom allreduce|"
-    r"Custom allreduce|mm processor cache|skip_tokenizer_init|SymmMemCommunicator|Cascade attention",
+    r"Custom allreduce|NCCL for DP synchronization|mm processor cache|skip_tokenizer_init|SymmMemCommunicator|Cascade attention",
     re.IGNORECASE,
 )
 
