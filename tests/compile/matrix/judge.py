@@ -16,8 +16,8 @@ from warmstart.errors import WarmstartError
 FALLBACK = re.compile(r"fall(ing|s)? ?back|fallback|is disabled|disabling|not supported|unsupported", re.IGNORECASE)
 # Those that a server with the same arguments logs as well, on its GPU: the case's own choice, or nothing of the graph.
 EXPECTED = re.compile(
-    r"chunked prefill|prefix caching|Asynchronous scheduling|cudagraph|CUDA ?graph|custom allreduce|"
-    r"Custom allreduce|NCCL for DP synchronization|mm processor cache|skip_tokenizer_init|SymmMemCommunicator|Cascade attention",
+    r"chunked prefill|prefix caching|asynchronous scheduling|async scheduling|cuda ?graph|custom allreduce|mm processor cache|"
+    r"skip_tokenizer_init|SymmMemCommunicator|cascade attention",
     re.IGNORECASE,
 )
 
