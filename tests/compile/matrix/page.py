@@ -13,6 +13,8 @@ from tests.compile.matrix.case import MODELS, Case
 from tests.compile.matrix.judge import Result
 from tests.compile.matrix.registry import cases
 
+from warmstart.compiler.lines import LINES
+
 PAGE = Path(__file__).parents[3] / "docs" / "compatibility.md"
 TEMPLATE = Path(__file__).parent / "compatibility.md"
 _TOPICS = {
@@ -28,6 +30,7 @@ def page() -> str:
     """Return the page: the hand-written template with the counts and tables in the places it names."""
     known, found = cases(), results.read()
     text = TEMPLATE.read_text()
+    text = text.replace("<!-- lines -->", "; ".join(f"{line.vllm}.x with torch {line.torch}.x" for line in LINES))
     text = text.replace("<!-- counts -->", counts(known, found))
     text = text.replace("<!-- refused -->", refusals(known, found))
     text = text.replace("<!-- failing -->", failing(known, found))
@@ -46,10 +49,11 @@ def counts(known: Mapping[str, Case], found: Mapping[str, Result]) -> str:
     models = {case.model for name, case in known.items() if name in found and found[name].status == "pass"}
     gpus = {case.gpu for name, case in known.items() if name in found and found[name].status == "pass"}
     lines.append(_row("**all**", total))
-    return (
-        "\n".join(lines)
-        + f"\n\n{len(_architectures(models))} architectures and {len(gpus)} GPU types are among those that pass."
-    )
+    said = f"{len(_architectures(models))} architectures and {len(gpus)} GPU types are among those that pass."
+    waiting = [name for name in known if name not in found]
+    if waiting:
+        said += f" {len(waiting)} cases were not run on this version yet: {', '.join(waiting)}."
+    return "\n".join(lines) + f"\n\n{said}"
 
 
 def _row(title: str, counted: Counter[str]) -> str:
