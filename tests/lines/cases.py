@@ -36,5 +36,7 @@ CASES = (
     _case("tp2", "--tensor-parallel-size", "2", ranks=2, code=(_FUSED,)),
     _case("lora", "--enable-lora", "--max-lora-rank", "16"),
     _case("fp8", config={"quantization_config": _BLOCK_FP8}),
+    # The default from torch 2.12 on; before, a way for a server to have whole artifacts.
+    _case("whole", env={"VLLM_USE_MEGA_AOT_ARTIFACT": "1"}),
     _case("ngram", "--speculative-config", json.dumps(_NGRAM)),
 )

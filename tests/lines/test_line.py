@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.compile.matrix.judge import Result
@@ -23,7 +24,7 @@ from tests.compile.matrix.runner import Runner, lay_out, request_of
 from tests.lines.cases import CASES, DENSE
 from tests.unit.podspec import generate_options
 
-from warmstart.archive import Compiled, install, pack
+from warmstart.archive import Compiled, Packed, install, pack
 from warmstart.archive.rules import RULES, decide
 from warmstart.compiler import CompileReport, lines
 from warmstart.compiler.driver import run_in
@@ -37,15 +38,21 @@ VLLM = importlib.metadata.version("vllm")
 
 
 @pytest.fixture(scope="session")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
+def outcomes(tmp_path_factory: pytest.TempPathFactory, record: dict[str, Any]) -> dict[str, Result]:
     """Run every case; those of one GPU type share a process that has imported vLLM."""
     runner = Runner(tmp_path_factory.mktemp("cases"), lambda *_: None)
-    return {result.name: result for result in runner.run(CASES)}
+    found = runner.run(CASES)
+    told = ("name", "status", "why", "keys", "ranks", "modules", "graphs", "bytes", "seconds", "cpu_seconds", "chosen")
+    record["cases"] = [{name: getattr(one, name) for name in told if getattr(one, name)} for one in found]
+    return {result.name: result for result in found}
 
 
 @dataclasses.dataclass(frozen=True)
 class Travelled:
-    """Two passes of one server, the second below another root, where what the first left was packed and installed."""
+    """Two passes of one server, the second below another root, where what the first left was packed and installed.
+
+    `installed` are the files that were, `unread` those of them that the second pass did not open.
+    """
 
     first: CompileReport
     second: CompileReport
@@ -54,7 +61,7 @@ class Travelled:
 
 
 @pytest.fixture(scope="session")
-def travelled(tmp_path_factory: pytest.TempPathFactory) -> Travelled:
+def travelled(tmp_path_factory: pytest.TempPathFactory, record: dict[str, Any]) -> Travelled:
     """Compile for a server's root, take the cache there, and start again in a process that has compiled nothing."""
     work = tmp_path_factory.mktemp("travelled")
     scratch, server = work / "pass", work / "server" / "vllm"
@@ -64,15 +71,22 @@ def travelled(tmp_path_factory: pytest.TempPathFactory) -> Travelled:
     asked.cache_root.mkdir()
     with (scratch / "log").open("wb") as log, Process(asked, scratch, forks=True, log=log.fileno()) as process:
         first = run_in(process, asked, hub=True)
-        _take(asked.cache_root, server, first, work)
+        packed = _take(asked.cache_root, server, first, work)
         installed = _files(server)
         second = run_in(process, dataclasses.replace(asked, cache_root=server), hub=True)
     after = _files(server)
+    record["travelled"] = {
+        "files": len(installed),
+        "bytes": packed.manifest.raw_bytes,
+        "stored_bytes": packed.stored_bytes,
+        "modules_loaded": sum(rank.modules_loaded for rank in second.ranks),
+        "graphs_compiled": sum(rank.graphs_compiled for rank in second.ranks),
+    }
     unread = {path for path in installed if after[path].st_atime_ns == LONG_AGO}
     return Travelled(first, second, frozenset(installed), frozenset(unread))
 
 
-def _take(root: Path, server: Path, report: CompileReport, work: Path) -> None:
+def _take(root: Path, server: Path, report: CompileReport, work: Path) -> Packed:
     """Pack a cache, install it at the server's root, and remove the first. Access times of what is there are long ago."""
     facts = Compiled(
         model=DENSE.hub_name, gpu=report.gpu, vllm=report.vllm, torch=report.torch, aot_keys=report.aot_keys,
@@ -89,6 +103,7 @@ def _take(root: Path, server: Path, report: CompileReport, work: Path) -> None:
     shutil.rmtree(root)
     for path, status in _files(server).items():
         os.utime(server / path, ns=(LONG_AGO, status.st_mtime_ns))
+    return packed
 
 
 def _files(root: Path) -> dict[str, os.stat_result]:

@@ -86,7 +86,7 @@ _RULES: tuple[Rule, ...] = (
     ),
     _rule(
         r"^environment\.VLLM_(CONFIG_ROOT|XLA_CACHE_PATH|ASSETS_CACHE|CACHE_ROOT|TUNED_CONFIG_FOLDER|RPC_BASE_PATH)$",
-        "a path that follows HOME or XDG_*; vLLM up to 0.24 puts it into its key, so another HOME is another key",
+        "a path that follows HOME or XDG_*; older vLLM (0.26 still) puts it into its key, so another HOME is another key",
         "run both sides with the same HOME, XDG_CACHE_HOME and XDG_CONFIG_HOME, or use a newer vLLM",
     ),
     _rule(

@@ -100,24 +100,34 @@ class Split(NamedTuple):
     args: tuple[str, ...]
 
 
-@functools.cache
 def table(version: str = DEFAULT_VERSION) -> Table:
     """Return the options of a vLLM version. Raises UnsupportedError where this package holds no table for it.
 
-    A build for another CUDA ("0.33.0+cu129") has the options of its version.
+    A patch release has the options of its line, and so has a build for another CUDA ("0.33.0+cu129").
     """
-    version = version.partition("+")[0]
-    if version not in VERSIONS:
+    of_line = _of_line(version)
+    if of_line is None:
         raise UnsupportedError(
             f"the options of vLLM {shorten(version, 40)} are not known", hint=f"supported: {', '.join(VERSIONS)}"
         )
-    data = Path(__file__).with_name(f"options-{version}.json").read_bytes()
-    return Table(json.loads(data))
+    return _read(of_line)
+
+
+@functools.cache
+def _read(version: str) -> Table:
+    return Table(json.loads(Path(__file__).with_name(f"options-{version}.json").read_bytes()))
+
+
+def _of_line(version: str) -> str | None:
+    """Return the version whose table holds for `version`: its own, else that of a release of the same line."""
+    public = version.partition("+")[0]
+    line = public.rpartition(".")[0]
+    return public if public in VERSIONS else next((one for one in VERSIONS if one.rpartition(".")[0] == line), None)
 
 
 def known(version: str) -> str:
     """Return the version whose options to read arguments by: `version`, or the default where there is no table for it."""
-    return version if version.partition("+")[0] in VERSIONS else DEFAULT_VERSION
+    return version if _of_line(version) else DEFAULT_VERSION
 
 
 class _Switch(argparse.Action):
@@ -267,15 +277,18 @@ def canonical(args: Sequence[str], version: str = DEFAULT_VERSION) -> dict[str, 
     """Return the options given, by vLLM's own names, each in one spelling: equal for lists that vLLM reads alike.
 
     Aliases, abbreviations, underscores, `=`, order, repetition, human-readable numbers and dotted options are folded as
-    vLLM's parser folds them; a value that equals the parser's default is left out. Keys are sorted. Values that `split`
-    would refuse raise SpecError.
+    vLLM's parser folds them; a value that equals the parser's default is left out. (Not for a patch release that is read by
+    its line's table: its defaults may be others.) Keys are sorted. Values that `split` would refuse raise SpecError.
     """
     given, rest = _parse(args, version)
     if rest:
         raise SpecError(f"these words belong to no option: {shorten(' '.join(rest), 120)}")
-    known = table(version)
+    held = table(version)
+    exact = version.partition("+")[0] == held.vllm
     try:
-        return {dest: _finite(given[dest]) for dest in sorted(given) if not _is_default(known.option(dest), given[dest])}
+        return {
+            dest: _finite(given[dest]) for dest in sorted(given) if not (exact and _is_default(held.option(dest), given[dest]))
+        }
     except RecursionError:
         raise SpecError("the JSON value of an option is nested too deep") from None
 

@@ -11,7 +11,7 @@ from tests.unit.podspec.argument_lists import ARGUMENTS, OPTIONS, given_option
 
 from warmstart.errors import SpecError, UnsupportedError
 from warmstart.podspec.neutral import NEUTRAL
-from warmstart.podspec.options import canonical, compile_factors, destination, split, table
+from warmstart.podspec.options import canonical, compile_factors, destination, known, split, table
 
 EQUAL = [
     (["--max-model-len", "8k"], ["--max_model_len=8000"]),
@@ -139,6 +139,29 @@ def test_what_differs_from_pod_to_pod_is_neutral() -> None:
         "--headless",
     ]
     assert compile_factors(args) == {}
+
+
+def test_a_build_of_a_version_has_its_options_and_a_patch_release_those_of_its_line() -> None:
+    """What a patch release may have changed, a default, is never left out as one."""
+    default = ["--seed", "0", "--max-model-len", "8k"]
+    assert canonical(default, "0.33.0+cu129") == canonical(default, "0.33.0") == {"max_model_len": 8000}
+    assert canonical(default, "0.33.1") == {"max_model_len": 8000, "seed": 0}
+    assert canonical(default, "0.26.2rc1") == {"max_model_len": 8000, "seed": 0}
+    assert table("0.33.1").vllm == "0.33.0"
+
+
+def test_each_line_reads_its_own_options() -> None:
+    """An option that came later is none of an older version, by its name."""
+    assert canonical(["--sleep-mode-backend", "x"], "0.33.0") == {"sleep_mode_backend": "x"}
+    with pytest.raises(SpecError, match=r"vLLM 0\.32\.0 has no option --sleep-mode-backend"):
+        canonical(["--sleep-mode-backend", "x"], "0.32.0")
+
+
+def test_a_version_that_is_not_known_is_read_by_the_newest_options_until_it_is_refused() -> None:
+    """A pod spec can be shown before its key is asked for."""
+    assert [known(version) for version in ("0.26.0", "0.33.7", "0.34.0", "", "0.3")] == [
+        "0.26.0", "0.33.7", "0.33.0", "0.33.0", "0.33.0",
+    ]  # fmt: skip
 
 
 def test_a_vllm_version_without_a_table_is_refused_by_name() -> None:
