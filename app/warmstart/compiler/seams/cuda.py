@@ -103,6 +103,19 @@ def _nothing(*_args: Any, **_kwargs: Any) -> Iterator[None]:
     yield
 
 
+def _replace_all(bench: Bench, module: Any, answers: dict[str, Any]) -> None:
+    """Replace functions of a module by answers that bear their names.
+
+    A traced graph may call some of them (`with torch.cuda.device(…)`); the artifact then holds the name, and the server finds
+    torch's own function by it.
+    """
+    for name, answer in answers.items():
+        if getattr(answer, "__name__", "") == "<lambda>":
+            answer.__name__ = answer.__qualname__ = name
+            answer.__module__ = module.__name__
+        bench.replace(module, name, answer)
+
+
 def _index(bench: Bench, device: Any) -> int:
     import torch
 
@@ -173,8 +186,7 @@ def torch_cuda(bench: Bench) -> None:
         "ExternalStream": VirtualStream,
         "use_mem_pool": _nothing,
     }
-    for name, answer in answers.items():
-        bench.replace(torch.cuda, name, answer)
+    _replace_all(bench, torch.cuda, answers)
     bench.replace(torch, "Event", VirtualEvent)
     bench.replace(torch._C, "_cuda_getCurrentRawStream", lambda _: 0)
     bench.replace(torch._C, "_cuda_getDevice", lambda: bench.device)
@@ -215,5 +227,4 @@ def torch_accelerator(bench: Bench) -> None:
         "max_memory_reserved": lambda _=None: 0,
         "reset_peak_memory_stats": lambda _=None: None,
     }
-    for name, answer in answers.items():
-        bench.replace(torch.accelerator, name, answer)
+    _replace_all(bench, torch.accelerator, answers)
