@@ -114,8 +114,8 @@ COMPILATION = (
         model="qwen3-0.6b",
         passes=("qk_norm_rope_fusion_pass",),
     ),
-    _small("mm-encoder", *_compile(compile_mm_encoder=True), model="qwen2.5-vl-7b"),
-    _small("mm-encoder-qwen3-vl", *_compile(compile_mm_encoder=True), model="qwen3-vl-8b"),
+    _small("mm-encoder", *_compile(compile_mm_encoder=True), model="qwen2.5-vl-7b", modules=4),
+    _small("mm-encoder-qwen3-vl", *_compile(compile_mm_encoder=True), model="qwen3-vl-8b", modules=4),
     _small("mm-encoder-llama4", *_compile(compile_mm_encoder=True), model="llama-4-scout"),
 )
 MODEL = (
