@@ -37,6 +37,9 @@ EXPERTS = {
     "moe": "Using TRITON Unquantized MoE backend",
     "gdn": "Using TRITON Unquantized MoE backend",
     "mla": "Using TRITON Unquantized MoE backend",
+    "moe-b200": "Using FlashInfer TRTLLM Unquantized MoE backend",
+    "gdn-b200": "Using FlashInfer TRTLLM Unquantized MoE backend",
+    "mla-b200": "Using FlashInfer CUTLASS Unquantized MoE backend",  # its router is none of TRTLLM's
     "mxfp4": "Using 'MARLIN' Mxfp4 MoE backend",
     "mxfp4-b200": "Using 'FLASHINFER_TRTLLM_MXFP4_BF16' Mxfp4 MoE backend",
 }
