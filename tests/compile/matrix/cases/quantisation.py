@@ -23,7 +23,15 @@ def _headers(model: str) -> bytes:
     return only_headers(packed_tensors(layers=config["num_hidden_layers"], experts=config.get("num_experts", 0)))
 
 
-def _case(scheme: str, model: str, *log: str, gpu: str = "h200", args: tuple[str, ...] = (), refused: str = "") -> Case:
+def _case(
+    scheme: str,
+    model: str,
+    *log: str,
+    gpu: str = "h200",
+    args: tuple[str, ...] = (),
+    code: tuple[str, ...] = (),
+    refused: str = "",
+) -> Case:
     """Return the case of a checkpoint in one of the schemes of tests/compile/quantised.py."""
     kind = "dense" if model == DENSE else "moe" if model == EXPERTS else model
     config: Mapping[str, Any] = {"quantization_config": SCHEMES[scheme]} if SCHEMES[scheme] else {}
@@ -37,6 +45,7 @@ def _case(scheme: str, model: str, *log: str, gpu: str = "h200", args: tuple[str
         config=config,
         files={"model.safetensors": _headers(model)} if scheme.startswith(("awq", "gptq")) else {},
         log=log,
+        code=code,
         refused=refused,
     )
 
@@ -116,14 +125,14 @@ CASES = (
         env={"VLLM_HAS_FLASHINFER_CUBIN": "0"},
         refused="UnsupportedError: vLLM chooses attention kernels here by whether the server's machine reaches",
     ),
-    _case("modelopt-nvfp4", DENSE, "NVFP4 GEMM", gpu=RTX),
+    _case("modelopt-nvfp4", DENSE, "Using FlashInferCutlassNvFp4LinearKernel for NVFP4 GEMM", gpu=RTX),
     _case("fp8-block", DENSE, "Selected .*Fp8", gpu=RTX),
-    _case("ct-nvfp4", EXPERTS, "NvFp4 MoE backend", gpu=RTX),
+    _case("ct-nvfp4", EXPERTS, "Using 'FLASHINFER_CUTLASS' NvFp4 MoE backend", gpu=RTX),
     _case("awq", DENSE, _MARLIN4, gpu=RTX),
     # Ampere, Ada, Turing
     _case("fp8-dynamic", DENSE, _MARLIN8, gpu=A100),
     _case("fp8-block", EXPERTS, "Using MARLIN Fp8 MoE backend", gpu=A100),
-    _case("ct-fp8", DENSE, "Selected HummingFP8ScaledMMLinearKernel", gpu=A100),
+    _case("ct-fp8", DENSE, gpu=A100, code=("humming",)),
     _case("ct-int8", DENSE, _INT8, gpu=A100),
     _case("ct-w4a16", EXPERTS, "Using 'MARLIN' WNA16 MoE backend", gpu=A100),
     _case("ct-nvfp4", DENSE, "Using MarlinNvFp4LinearKernel for NVFP4 GEMM", gpu=A100),
