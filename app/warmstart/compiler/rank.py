@@ -102,7 +102,11 @@ def places(line: Line, config: Any) -> list[Place]:
 def compile_place(place: Place, api_config: Any, ready: Ready, reporter: Reporter) -> int:
     """Compile one rank and send its report or its error; returns its exit code."""
     try:
-        reporter.send("report", **_compile(place, api_config, ready, reporter))
+        report = _compile(place, api_config, ready, reporter)
+        if report["modules"]:
+            reporter.send("report", **report)
+        else:
+            reporter.send("nothing", reason="this model has no module that vLLM compiles")
     except Exception as error:  # noqa: BLE001 - whatever torch or vLLM raise ends here, with its place
         reporter.fail(error)
         return 1

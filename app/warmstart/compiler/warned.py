@@ -48,7 +48,7 @@ HARMLESS = (
     ),
     Harmless(
         "vllm.config",
-        r"(?!Model Runner V2 requires Triton|`torch.compile` is turned on, but)",
+        r"(?!Model Runner V2 requires Triton)",
         "chosen by arguments, environment, model and GPU type: the server warns of the same, and chooses the same",
     ),
     Harmless("vllm.engine.arg_utils", r"", "options that the server is told as well"),
