@@ -3,10 +3,11 @@
 All bring the same cache to an empty folder: warmstart reads the pod spec, computes the key, looks it up, checks every digest,
 unpacks, makes the files durable and renames them into place; `rclone copy` and `s5cmd cp` copy all files of the cache, since
 they do not know which of them a server reads; a second figure is for those files alone. In turn, medians of --rounds.
-The second table is the same with --latency before each answer, by a proxy: S3 is not on loopback. Then what each part of a hit
-takes, and an entry of --large bytes that do not compress: fetched, verified and installed, beside a bare parallel ranged
-download of the same blobs by the same client, into memory and into files, each with and without comparing the SHA-256 of what
-came. The S3 server is SeaweedFS on loopback.
+The second table is the same with --latency before each answer, by a proxy: S3 is not on loopback. The third is for a server of
+--ranks ranks, whose cache is as many times as large: the start of the program is there once. Then what parts of a hit take, and
+an entry of --large bytes that do not compress: fetched, verified and installed, beside a bare parallel ranged download of the
+same blobs by the same client, into memory and into files, each with and without comparing the SHA-256 of what came. The S3
+server is SeaweedFS on loopback.
 
 Which cache is measured, bench_hit.py says.
 """
@@ -38,6 +39,7 @@ from tests import servers  # noqa: E402
 from tests.faults.proxy import Fault, proxied  # noqa: E402
 from tests.store.cache import KEY, facts  # noqa: E402
 
+from warmstart import identity  # noqa: E402
 from warmstart.archive import Layer, install, pack, parse_manifest  # noqa: E402
 from warmstart.store import LayerFile, Store, open_store  # noqa: E402
 from warmstart.store.model import StoreOptions  # noqa: E402
@@ -54,6 +56,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--large-rounds", type=int, default=3)
     parser.add_argument("--large", type=int, default=1_000_000_000, help="bytes of the large entry's blobs; 0 leaves it out")
+    parser.add_argument(
+        "--ranks", type=int, default=8, help="third table: as many ranks with the files of one; 1 leaves it out"
+    )
     parser.add_argument("--latency", type=float, default=0.02, help="seconds to the first byte of each answer, second table")
     add_cache(parser)
     parser.add_argument("--spec", type=Path, default=EXAMPLE / "deployment.yaml")
@@ -74,12 +79,16 @@ def main() -> int:
         name = f"from a server {1000 * args.latency:.0f} ms away"
         show(f"The same {name}, medians of {args.rounds}", late)
         late = {f"{what} ({name})": seconds for what, seconds in late.items()}
+        many = measure_ranks(place, raw, server, environment(place, args), args.ranks, args.rounds) if args.ranks > 1 else {}
+        if many:
+            show(f"The same for {args.ranks} ranks, medians of {args.rounds}", many)
+            many = {f"{what} ({args.ranks} ranks)": seconds for what, seconds in many.items()}
         parts = measure_parts(place, server, args.rounds)
         show(f"What each part of a hit from S3 takes, medians of {args.rounds}", parts)
         large = measure_large(place, server, args.large, args.large_rounds) if args.large else {}
         if large:
             show(f"An entry of {args.large / 1e9:.2f} GB, medians of {args.large_rounds}", large)
-    medians = {name: round(statistics.median(seconds), 4) for name, seconds in (hits | late | parts | large).items()}
+    medians = {name: round(statistics.median(seconds), 4) for name, seconds in (hits | late | many | parts | large).items()}
     return summarise(medians)
 
 
@@ -97,7 +106,7 @@ def environment(place: Path, args: argparse.Namespace) -> dict[str, str]:
 
 
 def measure_hits(place: Path, raw: Path, server: servers.S3Server, env: dict[str, str], rounds: int) -> Measured:
-    """Return the seconds of a hit and of its rivals; the first round warms up and is left out."""
+    """Publish and upload; return the seconds of a hit and of its rivals."""
     s3, folder = f"s3://{server.bucket}/store", str(place / "store")
     for store in (s3, folder):
         push = {**env, "WARMSTART_STORE": store, "WARMSTART_CACHE_ROOT": str(raw)}
@@ -127,6 +136,35 @@ def measure_copies(place: Path, server: servers.S3Server, env: dict[str, str], r
         for what, source in (("the raw folder", "raw"), ("what is read of it", "read")):
             name = f"{server.bucket}/{tool}-{source}"
             ways[f"{tool} copy of {what} from S3"] = (copy(name, str(target), up=False), s3)
+    return in_turn(ways, target, server, env, rounds)
+
+
+def measure_ranks(place: Path, raw: Path, server: servers.S3Server, env: dict[str, str], ranks: int, rounds: int) -> Measured:
+    """Return the seconds for a server of several ranks, each of which has files of the same sizes as the one of `raw`."""
+    many, target, s3 = place / "many", place / "target", f"s3://{server.bucket}/many"
+    shutil.copytree(raw, many)
+    for aot in (many / "torch_compile_cache" / "torch_aot_compile").iterdir():
+        intermediates = list((aot / "inductor_cache").iterdir())
+        for rank in range(1, ranks):
+            shutil.copytree(aot / "rank_0_0", aot / f"rank_{rank}_0")
+            for path in intermediates:
+                shutil.copytree(path, aot / "inductor_cache" / f"of-rank-{rank}" / path.name)
+    push = {**env, "WARMSTART_STORE": s3, "WARMSTART_CACHE_ROOT": str(many)}
+    subprocess.run([*command(), "push"], env=push, check=True, capture_output=True)
+    ways = {"warmstart run, hit from S3": ([*command(), "run"], s3)}
+    for tool, copy in rivals(server).items():
+        up = copy(str(many), f"{server.bucket}/{tool}-many", up=True)
+        subprocess.run(up, env=rclone(env, server), check=True, capture_output=True)
+        name = f"{tool} copy of the raw folder from S3"
+        ways[name] = (copy(f"{server.bucket}/{tool}-many", str(target), up=False), s3)
+    print(f"\n{ranks} ranks: raw {_size(many)[0] / 1e6:.1f} MB in {_size(many)[1]} files")
+    return in_turn(ways, target, server, env, rounds)
+
+
+def in_turn(
+    ways: dict[str, tuple[list[str], str]], target: Path, server: servers.S3Server, env: dict[str, str], rounds: int
+) -> Measured:
+    """Return the seconds of each way to fill the folder `target`; the first round warms up and is left out."""
     seconds: Measured = {}
     for number in range(rounds + 1):
         for name, (argv, store) in ways.items():
@@ -180,7 +218,8 @@ def measure_parts(place: Path, server: servers.S3Server, rounds: int) -> Measure
     found = store.lookup(summary.key)
     manifest = parse_manifest(found.manifest)
     blobs = {layer.digest: b"".join(store.fetch(layer.digest, layer.size)) for layer in manifest.layers}
-    code = "import warmstart.cli, warmstart.workflow.run, warmstart.archive, warmstart.store.store"
+    rooms = "cli workflow.run workflow.resolve workflow.entries podspec gpus identity.files identity.key archive store"
+    code = "import " + ", ".join(f"warmstart.{room}" for room in rooms.split())
     python = [sys.executable, "-c"]
     seconds: Measured = {}
 
@@ -196,6 +235,7 @@ def measure_parts(place: Path, server: servers.S3Server, rounds: int) -> Measure
     for _ in range(rounds):
         part("interpreter alone (python -c pass)", lambda: subprocess.run([*python, "pass"], check=True))
         part("interpreter and our imports", lambda: subprocess.run([*python, code], check=True, env=_with_path()))
+        part("fingerprint of the code, in a process of its own beside the rest", identity.fingerprint)
         part("interpreter and obstore", lambda: subprocess.run([*python, "import obstore.store"], check=True))
         part("open the store and get the manifest", lambda: open_store(url).lookup(summary.key))
         part("get the blobs", lambda: [b"".join(store.fetch(layer.digest, layer.size)) for layer in manifest.layers])
@@ -214,9 +254,15 @@ def _with_path() -> dict[str, str]:
 
 
 def _decompressed(data: bytes) -> int:
-    from warmstart.archive.zstd import zstd
+    """Decompress as an install does: in small pieces, none of which is kept."""
+    from warmstart.archive.zstd import LARGEST_WINDOW_LOG, zstd
 
-    return len(zstd.decompress(data))
+    decompressor = zstd.ZstdDecompressor(options={int(zstd.DecompressionParameter.window_log_max): LARGEST_WINDOW_LOG})
+    size = 0
+    while not decompressor.eof:
+        size += len(decompressor.decompress(data, max_length=128 << 10))
+        data = b""
+    return size
 
 
 def _install(manifest: object, blobs: dict[str, bytes], root: Path) -> None:
