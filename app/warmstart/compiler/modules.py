@@ -59,13 +59,15 @@ class Watch:
         self._graphs_compiled = 0
         self._traced: frozenset[str] = frozenset()
         self._load_artifact: Any = None
+        self._called: set[int] = set()
         self.modules: list[Module] = []
         self.factors: dict[str, str] = {}
 
-    @property
-    def found(self) -> tuple[str, ...]:
-        """Names of the modules alive in this process that vLLM is to compile, called or not."""
-        return tuple(type(module).__name__ for module in self._alive())
+    def _not_called(self) -> list[str]:
+        """Name the modules that were not compiled: those inside one that was are a part of its graph."""
+        alive = self._alive()
+        inside = {id(part) for module in alive if id(module) in self._called for part in module.modules()}
+        return [type(module).__name__ for module in alive if id(module) not in self._called | inside]
 
     def _alive(self) -> list[Any]:
         alive = {id(module): module for module in (ref() for ref in self._found) if module is not None}
@@ -153,10 +155,11 @@ class Watch:
                     "every model of its Transformers backend",
                     hint="serve it with vLLM's own implementation where there is one (--model-impl vllm)",
                 )
-        if len(self.modules) != len(self.found):
-            found, called = ", ".join(self.found), ", ".join(module.name for module in self.modules)
+        left = self._not_called()
+        if left:
+            called = ", ".join(module.name for module in self.modules) or "none"
             raise CompileError(
-                f"{len(self.found)} modules are to be compiled ({found}), {len(self.modules)} were ({called or 'none'})"
+                f"{len(left)} modules that vLLM is to compile were not called ({', '.join(left)}); called: {called}"
             )
         for module in self.modules:
             path = Path(module.path)
@@ -176,6 +179,7 @@ class Watch:
 
         seen = Module(type(module).__name__, getattr(module, "_compile_tag", ""), module._aot_compilation_path)
         self.modules.append(seen)
+        self._called.add(id(module))
         begin, pieces = time.monotonic(), counter.num_backend_compilations
         with outside_fake_mode(), torch.compiler.set_stance("default"):
             function = compile_module(module, *args, **kwargs)
@@ -201,6 +205,7 @@ class Watch:
         if function is None:
             return None
         self.modules.append(seen)
+        self._called.add(id(module))
         return self._end(function, seen)
 
     def _load_and_count(self, load: Any, module: Any, seen: Module) -> Any:
