@@ -153,7 +153,7 @@ class Watch:
                 raise UnsupportedError(
                     f"vLLM compiles {type(module).__name__} of this model without saving an artifact of it, as it does for "
                     "every model of its Transformers backend",
-                    hint="serve it with vLLM's own implementation where there is one (--model-impl vllm), or let its first start compile",
+                    hint="use vLLM's own implementation where there is one (--model-impl vllm), or let its first start compile",
                 )
         left = self._not_called()
         if left:
