@@ -37,6 +37,9 @@ EXPERTS = {
     "moe": "Using TRITON Unquantized MoE backend",
     "gdn": "Using TRITON Unquantized MoE backend",
     "mla": "Using TRITON Unquantized MoE backend",
+    "moe-rtx-pro-6000-blackwell-server": "Using FlashInfer CUTLASS Unquantized MoE backend",
+    "gdn-rtx-pro-6000-blackwell-server": "Using FlashInfer CUTLASS Unquantized MoE backend",
+    "mla-rtx-pro-6000-blackwell-server": "Using FlashInfer CUTLASS Unquantized MoE backend",
     "moe-b200": "Using FlashInfer TRTLLM Unquantized MoE backend",
     "gdn-b200": "Using FlashInfer TRTLLM Unquantized MoE backend",
     "mla-b200": "Using FlashInfer CUTLASS Unquantized MoE backend",  # its router is none of TRTLLM's
