@@ -30,6 +30,7 @@ ATTENTION = {
     "mla-b200": "FLASHINFER_MLA",
     "mxfp4": "TRITON_ATTN",
     "mxfp4-b200": "FLASHINFER",
+    "mxfp4-rtx-pro-6000-blackwell-server": "FLASHINFER",
     "encoder-t4": "TRITON_ATTN",
     "encoder-b200": "FLASH_ATTN",
 }
