@@ -98,6 +98,9 @@ class Process:
         """End every process of the group: politely, then not."""
         _end_group(self._process)
         self._events.close()
+        if self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):  # it ended without reading what was written
+                self._process.stdin.close()
 
     def _write(self, value: dict[str, Any]) -> None:
         stdin = self._process.stdin

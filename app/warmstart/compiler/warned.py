@@ -73,6 +73,7 @@ HARMLESS = (
         "decided by the GPU type and the number of ranks",
     ),
     Harmless("torch._inductor.utils", r"Not enough SMs to use max_autotune_gemm", "decided by the GPU type's multiprocessors"),
+    Harmless("vllm.v1.core", r"", "about the KV cache and the scheduler, which are not compiled"),
     Harmless("vllm.v1.sample", r"FlashInfer top-p/top-k sampling unavailable", "sampling is not compiled"),
     Harmless("vllm.utils.system_utils", r"Found ulimit", "a limit of the API server's sockets"),
     Harmless(
