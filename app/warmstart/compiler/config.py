@@ -119,5 +119,5 @@ def _refusals() -> Iterator[io.StringIO]:
 
 
 def _last_line(said: io.StringIO) -> str:
-    lines = [line for line in said.getvalue().splitlines() if line.strip()]
+    lines = [line for line in said.getvalue().splitlines() if line.strip() and "For further information" not in line]
     return shorten(lines[-1] if lines else "no reason given")
