@@ -41,7 +41,7 @@ def test_the_goal_of_the_matrix_holds() -> None:
     status = Counter(result.status for result in found.values())
     assert status["pass"] >= 120
     assert status["fail"] <= 0.03 * len(found)
-    compiled = {name: case for name, case in cases().items() if found[name].status == "pass"}
+    compiled = {name: case for name, case in cases().items() if name in found and found[name].status == "pass"}
     models = {case.model for case in compiled.values()}
     assert len({json.loads((MODELS / model / "config.json").read_text())["architectures"][0] for model in models}) >= 30
     assert len({case.gpu for case in compiled.values()}) >= 7
