@@ -12,6 +12,7 @@ from tests.compile.matrix import results
 from tests.compile.matrix.case import MODELS, Case
 from tests.compile.matrix.judge import Result
 from tests.compile.matrix.registry import cases
+from tests.lines import table as older
 
 from warmstart.compiler.lines import LINES
 
@@ -31,6 +32,7 @@ def page() -> str:
     known, found = cases(), results.read()
     text = TEMPLATE.read_text()
     text = text.replace("<!-- lines -->", "; ".join(f"{line.vllm}.x with torch {line.torch}.x" for line in LINES))
+    text = text.replace("<!-- older lines -->", f"{older.travelled()}\n\n{older.table()}")
     text = text.replace("<!-- counts -->", counts(known, found))
     text = text.replace("<!-- refused -->", refusals(known, found))
     text = text.replace("<!-- failing -->", failing(known, found))
