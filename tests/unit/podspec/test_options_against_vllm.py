@@ -85,9 +85,11 @@ def _check(args: list[str], vllm: Parse, parser: argparse.ArgumentParser) -> Non
         ours = None
     theirs = _answer(vllm, ["M", *args])
     if theirs is None:
-        # vLLM also checks the fields of a config object, which is left to it, and knows no value that only the pod has.
+        # vLLM also checks the fields of a config object, which is left to it, knows no value that only the pod has, and reads
+        # the file of --config at once.
         given_ = options._parse(args, VERSION)[0] if ours is not None else {}
-        left = [word for word in args if "$" in word] + [dest for dest in given_ if BY_DEST[dest].type == "config"]
+        left = [word for word in args if "$" in word]
+        left += [dest for dest in given_ if dest == "config" or BY_DEST[dest].type == "config"]
         event("refused by both" if ours is None else "refused by vLLM for a config's fields")
         assert ours is None or left, args
         return
@@ -113,6 +115,7 @@ def _check(args: list[str], vllm: Parse, parser: argparse.ArgumentParser) -> Non
 @example(args=["--compilation-config.cudagraph_capture_sizes+", "1,2", "--compilation_config.cudagraph_capture_sizes+=4"])
 @example(args=["--watermark", "-0.5", "--seed", "1"])
 @example(args=["-O.mode=3"])
+@example(args=["--config", "auto"])
 @example(args=["--kv-transfer-config", '{"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_size": 2k}'])
 def test_every_list_reads_as_in_vllm(args: list[str], serve: Parse, module_parser: argparse.ArgumentParser) -> None:
     """What one refuses the other refuses, and every option comes to the same value."""

@@ -95,10 +95,13 @@ class Place:
         return Done(code, document, [json.loads(line) for line in told.err.splitlines() if line.startswith("{")], told.out)
 
     def start(self, *argv: str, **env: str) -> subprocess.Popen[str]:
-        """Start the command line, with the stand-in for the pass, as a process of its own."""
+        """Start the command line, with the stand-in for the pass, as a process of its own.
+
+        SIGINT reaches it also where these tests run in a shell's background, which has it ignored.
+        """
         base = {name: value for name, value in os.environ.items() if not name.startswith("WARMSTART_")}
         return subprocess.Popen(
-            [sys.executable, str(STANDIN), *argv],
+            ["env", "--default-signal=INT", sys.executable, str(STANDIN), *argv],
             env={**base, **self.env, **env},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
