@@ -39,6 +39,30 @@ def test_of_many_racing_creators_one_wins_and_its_bytes_stay(place: Place) -> No
         assert backends[0].get(f"race{turn}", 100) == b"%d" % won.index(True)
 
 
+def test_an_object_that_is_written_again_and_again_is_whole_to_every_reader(place: Place, tmp_path: Path) -> None:
+    writers = [place.backend() for _ in range(2)]
+    first, second = (bytes([byte]) * 2_000_000 for byte in b"ab")
+    files = [tmp_path / "first", tmp_path / "second"]
+    for path, data in zip(files, (first, second), strict=True):
+        path.write_bytes(data)
+    place.backend().put_file("blob", files[0])
+
+    def write(turn: int) -> None:
+        writers[turn % 2].put_file("blob", files[turn % 2])
+
+    with ThreadPoolExecutor(2) as pool:
+        writing = pool.map(write, range(24))
+        sizes, seen = set(), set()
+        for _ in range(24):
+            info = place.backend().stat("blob")
+            sizes.add(info and info.size)
+            seen.add(place.backend().get("blob", len(first)))
+            assert len(list(place.backend().objects(""))) == 1
+        list(writing)
+    assert sizes == {len(first)}
+    assert seen <= {first, second}
+
+
 def test_a_missing_object_is_missing_in_every_call(place: Place) -> None:
     backend = place.backend()
     with pytest.raises(ObjectMissing):

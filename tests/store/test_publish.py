@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tests.store.cache import KEY, facts, snapshot
 from tests.store.conftest import Entry, Place
 
 from warmstart.archive import install, pack, parse_manifest
-from warmstart.errors import EntryInvalid, EntryNotFound, UsageError
+from warmstart.errors import EntryInvalid, EntryNotFound, StoreUnavailable, UsageError
 from warmstart.store import LayerFile, Store, StoreOptions, names
 from warmstart.store.backend import Backend
 from warmstart.store.store import Store as StoreClass
@@ -159,6 +160,31 @@ def test_a_damaged_blob_is_refused_on_install_and_healed_by_the_next_publish(
     healed = place.store().publish(KEY, entry.document, entry.layers)
     assert (healed.outcome, healed.uploaded) == ("present", victim.size)
     assert install_into(place.store(), tmp_path / "b")
+
+
+class Garbling:
+    """A back end behind something that damages what is read of blobs on the way."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._backend, name)
+
+    def read(self, name: str, size: int) -> Iterator[bytes]:
+        del name
+        yield bytes(size)
+
+
+def test_a_publisher_that_reads_back_other_bytes_says_so_and_takes_nothing_from_those_who_read_right(
+    place: Place, entry: Entry, tmp_path: Path
+) -> None:
+    publish(place.store(), entry)
+    garbled = StoreClass(Garbling(place.backend()), StoreOptions())  # type: ignore[arg-type]
+    with pytest.raises(StoreUnavailable, match="reads back as other bytes than were sent"):
+        publish(garbled, entry)
+    assert place.store().verify().findings == ()
+    assert install_into(place.store(), tmp_path / "root")
 
 
 def test_a_missing_blob_is_an_invalid_entry(place: Place, entry: Entry, tmp_path: Path) -> None:

@@ -98,8 +98,9 @@ class FsspecBackend:
         self.remote = scheme != "memory"
         # s3fs asks for the size first, to split large objects. Ours are split already, and a HEAD's refusal states no reason.
         self._plain = {"max_concurrency": 1} if scheme == "s3" else {}
-        # fsspec's memory file system looks and writes in two steps; real servers decide for themselves.
-        self._create_lock = contextlib.nullcontext() if self.remote else _MEMORY_LOCK
+        # fsspec's memory file system is not made for threads: it looks, creates an empty object and fills it, in three steps,
+        # and lists while others write. Real servers decide for themselves.
+        self._turn = contextlib.nullcontext() if self.remote else _MEMORY_LOCK
 
     @property
     def url(self) -> str:
@@ -126,15 +127,14 @@ class FsspecBackend:
         """Write an object only if there is none."""
 
         def put() -> bool:
-            with self._create_lock:
-                try:
-                    self._fs.pipe_file(self._full(name), data, mode="create")
-                except FileExistsError:
+            try:
+                self._fs.pipe_file(self._full(name), data, mode="create")
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if _server_code(error)[0] == "PreconditionFailed":
                     return False
-                except OSError as error:
-                    if _server_code(error)[0] == "PreconditionFailed":
-                        return False
-                    raise
+                raise
             return True
 
         for _ in range(_CREATE_TRIES):
@@ -198,7 +198,8 @@ class FsspecBackend:
 
     def _ask(self, doing: str, name: str, call: Callable[[], Answer]) -> Answer:
         try:
-            return call()
+            with self._turn:
+                return call()
         except WarmstartError:
             raise
         except Exception as error:  # noqa: BLE001 - each fsspec package raises its own; none of them may leave this room

@@ -132,7 +132,7 @@ class Publisher:
         name = names.blob(layer.digest)
         self._backend.put_file(name, layer.path)
         if not self._intact(layer.digest, layer.size):
-            self._backend.delete(name)
+            # It stays: others may read it right, and rely on it. Whoever reads it wrong sees that by the digest.
             raise StoreUnavailable(
                 f"{self._backend.url}/{name} reads back as other bytes than were sent",
                 hint="check the storage",
