@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from tests.store.cache import KEY
 
-from warmstart.archive import Compiled, install, pack
+from warmstart.archive import Compiled, install, link_kernels, pack
+from warmstart.archive.kernels import FOLDER
 from warmstart.archive.rules import RULES, decide
 from warmstart.compiler import run_pass
 from warmstart.compiler.report import CompileReport, CompileRequest
@@ -57,6 +58,7 @@ def test_a_start_from_what_travelled_compiles_nothing_and_opens_all_of_it(tmp_pa
         yield blobs[digest].read_bytes()
 
     install(packed.manifest, fetch, root)
+    kernels = link_kernels(root, f"{root}/{FOLDER}")
     for path, status in files(root).items():
         os.utime(root / path, ns=(LONG_AGO, status.st_mtime_ns))
     installed = files(root)
@@ -66,8 +68,12 @@ def test_a_start_from_what_travelled_compiles_nothing_and_opens_all_of_it(tmp_pa
     assert second.outcome == "loaded"
     assert second.aot_keys == first.aot_keys
     assert [rank.graphs_compiled for rank in second.ranks] == [0]
+    assert [(rank.kernels, rank.kernels_reason) for rank in second.ranks] == [(kernels, "")]
     after = files(root)
+    assert {path for path in after if path.startswith(FOLDER)} == {path for path in installed if path.startswith(FOLDER)}
     unread = {path for path in installed if after[path].st_atime_ns == LONG_AGO}
     assert {Path(path).name for path in unread} <= {KEPT_FOR_EXPLAIN}
+    groups = {path for path in installed if Path(path).name.startswith("__grp__")}
+    assert len(groups) == kernels >= 20
     assert all(decide(path) in RULES for path in installed), "no file travels only because no rule knows it"
     assert packed.folder_bytes / packed.stored_bytes >= 40

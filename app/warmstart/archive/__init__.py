@@ -6,6 +6,7 @@ What only packing needs is imported when it is asked for: a hit installs in mill
 from typing import TYPE_CHECKING, Any
 
 from warmstart.archive.installer import Fetch, Installed, find_installed, install
+from warmstart.archive.kernels import link_kernels
 from warmstart.archive.manifest import BOUNDS, Bounds, Compiled, Layer, Manifest, parse_manifest
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ __all__ = [
     "PackedLayer",
     "find_installed",
     "install",
+    "link_kernels",
     "pack",
     "parse_manifest",
 ]

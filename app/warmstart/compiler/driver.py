@@ -150,4 +150,6 @@ def _rank_report(report: Mapping[str, Any]) -> RankReport:
         reads=report["reads"],
         factors=report["factors"],
         gpu_memory=report.get("gpu_memory", {}),
+        kernels=report.get("kernels", 0),
+        kernels_reason=report.get("kernels_reason", ""),
     )

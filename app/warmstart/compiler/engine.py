@@ -77,8 +77,8 @@ class RankExecutor(UniProcExecutor):  # type: ignore[misc]
         return [int(self.driver_worker.worker.requested_memory)]
 
     def initialize_from_config(self, kv_cache_configs: Any) -> None:
-        """Allocate no KV cache."""
-        del kv_cache_configs
+        """Allocate no KV cache yet; `warm_up` does."""
+        self._kv_cache_config = kv_cache_configs[0]
         if not self.line.has(WARM_UP):
             self.compile_or_warm_up_model()
 
@@ -92,6 +92,19 @@ class RankExecutor(UniProcExecutor):  # type: ignore[misc]
             self._run_model()
 
     _ran = False
+    _kv_cache_config: Any = None
+
+    def warm_up(self, later: list[Callable[[], Any]]) -> None:
+        """Go through vLLM's warm-up of its own kernels: the calls that were put off, then requests on an empty KV cache."""
+        worker = self.driver_worker.worker
+        with set_current_vllm_config(worker.vllm_config), _inference_mode():
+            for call in later:
+                call()
+            if not getattr(worker, "use_v2_model_runner", False) or self._kv_cache_config is None:
+                return
+            worker.initialize_from_config(self._kv_cache_config)
+            warm_up = importlib.import_module("vllm.v1.worker.gpu.warmup").warmup_kernels
+            warm_up(worker.model_runner, worker.execute_model, worker.sample_tokens)
 
     def _run_model(self) -> None:
         worker = self.driver_worker.worker
@@ -103,7 +116,7 @@ class RankExecutor(UniProcExecutor):  # type: ignore[misc]
 
 
 def start(line: Line, config: Any, place: Place, phase: Callable[[str], None], settle: Callable[[Any], None]) -> Any:
-    """Start the engine core of this rank as far as compilation goes, and return its worker."""
+    """Start the engine core of this rank as far as compilation goes, and return its executor."""
     from vllm.plugins import load_general_plugins
 
     load_general_plugins()
@@ -118,7 +131,7 @@ def start(line: Line, config: Any, place: Place, phase: Callable[[str], None], s
         module, _, measure = ENCODER_WIDTHS.rpartition(".")
         getattr(importlib.import_module(module), measure)(config, core.model_executor.collective_rpc)
     core._initialize_kv_caches(config)
-    return core.model_executor.driver_worker.worker
+    return core.model_executor
 
 
 def _inference_mode() -> Any:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warmstart.compiler import config as serve_config
 from warmstart.compiler.device import Device
 from warmstart.compiler.headers import HeaderReads
+from warmstart.compiler.launches import FOLDER
 from warmstart.compiler.modules import Watch
 from warmstart.compiler.reads import refuse_baked
 from warmstart.compiler.seams.weights import settle
-from warmstart.errors import UnsupportedError
+from warmstart.errors import UnsupportedError, shorten
 
 if TYPE_CHECKING:
     from warmstart.compiler.child import Job, Ready, Reporter
@@ -117,6 +119,7 @@ def _compile(place: Place, api_config: Any, ready: Ready, reporter: Reporter) ->
     import torch
 
     from warmstart.compiler import engine
+    from warmstart.compiler.child import peak_bytes
     from warmstart.compiler.hybrid import HybridMode
 
     bench = ready.bench
@@ -127,13 +130,38 @@ def _compile(place: Place, api_config: Any, ready: Ready, reporter: Reporter) ->
     watch.install()
     bench.mode = HybridMode()
     with bench.mode, torch.compiler.set_stance("force_eager"):
-        worker = engine.start(ready.line, config, place, reporter.phase, lambda worker: _settled(worker, bench.mode))
+        executor = engine.start(ready.line, config, place, reporter.phase, lambda worker: _settled(worker, bench.mode))
     root = Path(os.environ["VLLM_CACHE_ROOT"])
     watch.check(root)
     refuse_baked(file for module in watch.modules for file in _generated(Path(module.path)))
     ready.warned.check()
-    report = _report(place, worker, watch, bench, reporter, root)
-    return report | {"gpu_memory": device.figures()} if device else report
+    report = _report(place, executor.driver_worker.worker, watch, bench, root)
+    if device:
+        report["gpu_memory"] = device.figures()
+    if watch.modules:
+        report |= _compile_kernels(executor, bench, root)
+        reporter.phase("kernels")
+    return report | {"seconds": reporter.seconds, "peak_bytes": peak_bytes()}
+
+
+def _compile_kernels(executor: Any, bench: Bench, root: Path) -> dict[str, Any]:
+    """Compile the kernels that the server launches beside the model; tell how many, and what they stopped at.
+
+    Whatever fails here is the server's to compile, as it always was: the model's cache is made and checked by now.
+    """
+    import torch
+
+    bench.launches.folder = root / FOLDER
+    reason = ""
+    try:
+        with bench.mode, torch.compiler.set_stance("force_eager"):
+            executor.warm_up(bench.later)
+    except Exception as error:  # noqa: BLE001 - whatever torch or vLLM raise: it is told, and costs the server seconds
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        reason = f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}: {shorten(error)}"
+    finally:
+        bench.launches.folder = None
+    return {"kernels": len(bench.launches.kernels), "kernels_reason": reason or "; ".join(bench.launches.failed)}
 
 
 def _generated(artifact: Path) -> list[Path]:
@@ -155,17 +183,13 @@ def _settled(worker: Any, mode: HybridMode) -> None:
     mode.check()
 
 
-def _report(place: Place, worker: Any, watch: Watch, bench: Bench, reporter: Reporter, root: Path) -> dict[str, Any]:
-    from warmstart.compiler.child import peak_bytes
-
+def _report(place: Place, worker: Any, watch: Watch, bench: Bench, root: Path) -> dict[str, Any]:
     keys = [Path(module.path).relative_to(root).parts[2] for module in watch.modules]
     return {
         "dp_rank": place.dp_rank,
         "aot_keys": list(dict.fromkeys(keys)),
         "modules": [vars(module) for module in watch.modules],
         "graphs_compiled": watch.graphs_compiled,
-        "seconds": reporter.seconds,
-        "peak_bytes": peak_bytes(),
         "passes": dict(worker.get_compilation_match_table()),
         "reads": dict(bench.mode.reads),
         "factors": watch.factors,

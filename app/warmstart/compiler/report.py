@@ -45,7 +45,8 @@ class RankReport:
     `graphs` are the (piece, range) pairs that its artifacts hold, `graphs_compiled` those that Inductor compiled in this pass.
     `passes` counts the matches of vLLM's fusion passes, `reads` the operators by which code asked a weight for its value.
     `factors` are digests of the parts of vLLM's key (env, config, system, torch, inductor, functorch). `gpu_memory` are figures
-    of a pass with a GPU (`compiler/device.py`).
+    of a pass with a GPU (`compiler/device.py`). `kernels` are Triton kernels that the server launches beside the model and that
+    lie below the cache root by now; `kernels_reason` is why there may be more of them, empty where all were compiled.
     """
 
     rank: int
@@ -62,6 +63,8 @@ class RankReport:
     reads: Mapping[str, int] = dataclasses.field(default_factory=dict)
     factors: Mapping[str, str] = dataclasses.field(default_factory=dict)
     gpu_memory: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    kernels: int = 0
+    kernels_reason: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

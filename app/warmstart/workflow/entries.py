@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +89,26 @@ def check_factors(manifest: Manifest) -> None:
     from warmstart.identity import Identity
 
     Identity.from_factors(manifest.factors, manifest.key)
+
+
+def link_kernels(root: Path, environ: Mapping[str, str]) -> None:
+    """Make the entry's Triton kernels findable for the server, and say so where it will not look for them there.
+
+    What fails here costs the server the seconds in which it compiles them, nothing else.
+    """
+    from warmstart.archive import kernels
+
+    folder = str(root / kernels.FOLDER)
+    looked_at = environ.get("TRITON_CACHE_DIR", "").rstrip("/")
+    try:
+        count = kernels.link_kernels(root, looked_at or folder)
+    except OSError as error:
+        LOG.info("the Triton kernels below %s are of no use to the server: %s", folder, error)
+        return
+    if count and looked_at != folder:
+        LOG.info(
+            "set TRITON_CACHE_DIR to %s on the vLLM container: it compiles %d Triton kernels itself otherwise", folder, count
+        )
 
 
 def remember(root: Path, manifest: Manifest) -> None:

@@ -100,6 +100,7 @@ def _find(settings: Settings, stop: Stop, progress: Progress, ahead: Ahead) -> R
     root = resolve.cache_root(settings, target.environ)
     progress.update(cache_root=str(root))
     if done := _installed(root, target.key, progress):
+        entries.link_kernels(root, target.environ)
         return done
     store = ahead.store()
     try:
@@ -142,6 +143,7 @@ def _from_store(store: Store, target: Target, root: Path, progress: Progress) ->
         progress.warn(f"the entry in the store cannot be used: {error}")
         return None
     entries.remember(root, entry.manifest)
+    entries.link_kernels(root, target.environ)
     for mark in used:
         mark.wait()
     progress.result = entries.with_entry(progress.result, entry.manifest)
@@ -161,6 +163,7 @@ def _compile(settings: Settings, store: Store, target: Target, root: Path, stop:
         if made.packed is None:
             return progress.end("nothing-to-compile", made.report.reason)
         _install_own(made.packed, root)
+        entries.link_kernels(root, target.environ)
         progress.result = entries.with_entry(progress.result, made.packed.manifest)
         try:
             progress.warn(entries.published_warning(entries.publish_to(store, made.packed)))

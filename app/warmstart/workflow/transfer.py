@@ -30,16 +30,17 @@ def pull(settings: Settings, stop: Stop, key: str | None) -> Result:
     notices: list[str] = []
     store = entries.open_from(settings, notices)
     if key is not None:
-        full = full_key(store, key)
+        full, environ = full_key(store, key), {}
         if settings.cache_root is None:
             raise UsageError("it is not said where to install", hint="give --cache-root or WARMSTART_CACHE_ROOT")
         root = settings.cache_root.absolute()
     else:
         target = _target(settings)
-        full, root = target.key, resolve.cache_root(settings, target.environ)
+        full, root, environ = target.key, resolve.cache_root(settings, target.environ), dict(target.environ)
         progress.result = entries.with_target(progress.result, target)
     entry = entries.install_from(store, full, root)
     entries.remember(root, entry.manifest)
+    entries.link_kernels(root, environ)
     entries.touch(store, full)
     progress.result = entries.with_entry(progress.result, entry.manifest)
     progress.update(cache_root=str(root))

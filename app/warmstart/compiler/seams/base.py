@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
+from warmstart.compiler.launches import Launches
 from warmstart.errors import SeamError
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ class Bench:
 
     `visible` is the number of GPUs that the server's container sees, `device` the index of this rank's own, `absent` the
     names that this line of vLLM has not got (`lines.Line.absent`). `real` says that the GPU is in sight: what stands in for a
-    device is left out then. `tuning_bytes` is how much of its memory tuning may take (0: no limit).
+    device is left out then. `tuning_bytes` is how much of its memory tuning may take (0: no limit). `later` are calls that a
+    seam puts off until the model has been compiled, `launches` what becomes of launched Triton kernels.
     """
 
     gpu: GpuProfile
@@ -38,6 +40,8 @@ class Bench:
     real: bool = False
     tuning_bytes: int = 0
     mode: Any = None
+    launches: Launches = dataclasses.field(default_factory=Launches)
+    later: list[Callable[[], Any]] = dataclasses.field(default_factory=list)
     _active: str = ""
     _undo: list[Callable[[], None]] = dataclasses.field(default_factory=list)
 

@@ -188,6 +188,7 @@ def torch_cuda(bench: Bench) -> None:
     }
     _replace_all(bench, torch.cuda, answers)
     bench.replace(torch, "Event", VirtualEvent)
+    bench.replace(torch, "Stream", VirtualStream)
     bench.replace(torch._C, "_cuda_getCurrentRawStream", lambda _: 0)
     bench.replace(torch._C, "_cuda_getDevice", lambda: bench.device)
 

@@ -97,6 +97,18 @@ def w4a8_packing(bench: Bench) -> None:
     bench.replace("vllm._custom_ops", "cutlass_encode_and_reorder_int4b_grouped", grouped)
 
 
+@stage("vllm", "kernels.fa3-schedule", "FlashAttention 3 plans its work on a device")
+def fa3_schedule(bench: Bench) -> None:
+    """Return an empty plan: a counter, and four numbers for each sequence of a batch rounded up to four."""
+    import torch
+
+    def plan(*args: Any, **kwargs: Any) -> Any:
+        batch = args[0] if args else kwargs["batch_size"]
+        return torch.empty(1 + _ceil(batch, 4) * 4, dtype=torch.int32, device=f"cuda:{bench.device}")
+
+    bench.replace_everywhere("vllm.vllm_flash_attn.flash_attn_interface", "get_scheduler_metadata", plan)
+
+
 def _rebind(bench: Bench, package: str, name: str, before: Any, after: Any) -> None:
     import sys
 

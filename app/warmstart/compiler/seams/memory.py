@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from warmstart.compiler.seams.base import Bench, stage
@@ -21,3 +22,15 @@ def pinned(bench: Bench) -> None:
     bench.replace_everywhere("vllm.utils.platform_utils", "is_pin_memory_available", lambda *_args: False)
     bench.replace_everywhere("vllm.utils.platform_utils", "is_uva_available", lambda *_args: True)
     bench.replace(torch.Tensor, "pin_memory", lambda self, *_args: self)
+
+
+@stage(
+    "vllm",
+    "memory.pool",
+    "with --enable-sleep-mode weights are loaded into a memory pool of the driver's",
+    where="no-device",
+)
+def pool(bench: Bench) -> None:
+    """Use no pool: fake tensors take no device memory, so nothing could be laid into it or slept out of it."""
+    allocator = bench.module("vllm.device_allocator.cumem").CuMemAllocator
+    bench.replace(allocator, "use_memory_pool", lambda _self, **_tag: contextlib.nullcontext())

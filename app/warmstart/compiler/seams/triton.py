@@ -90,13 +90,21 @@ def triton_driver(bench: Bench) -> None:
 @stage(
     "torch",
     "triton.launch",
-    "kernels that run outside compiled modules (weight repacking, rotary tables) would be launched on a device",
+    "kernels that run outside compiled modules (weight repacking, the sampler) would be launched on a device",
 )
 def triton_launch(bench: Bench) -> None:
-    """Launch nothing: outputs of such kernels are fake tensors whose values nobody reads."""
-    for module, name in (
-        ("triton.runtime.jit", "JITFunction"),
-        ("triton.runtime.autotuner", "Autotuner"),
-        ("triton.runtime.autotuner", "Heuristics"),
-    ):
-        bench.replace(getattr(bench.module(module), name), "run", lambda *_args, **_kwargs: None)
+    """Launch nothing, compile what `bench.launches` asks for. Outputs of such kernels are fake tensors that nobody reads."""
+    jit = bench.module("triton.runtime.jit").JITFunction
+    tuner = bench.module("triton.runtime.autotuner").Autotuner
+    compile_and_launch, launches = jit.run, bench.launches
+
+    def compile_only(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+        return compile_and_launch(kernel, *args, **{**kwargs, "warmup": True})
+
+    def tune(itself: Any, *args: Any, **kwargs: Any) -> None:
+        # Each configuration is compiled, as a server does that times them.
+        if launches.folder is not None:
+            itself.warmup(*args, **{name: value for name, value in kwargs.items() if name != "warmup"})
+
+    bench.replace(jit, "run", lambda kernel, *args, **kwargs: launches.compile(compile_only, kernel, args, kwargs))
+    bench.replace(tuner, "run", tune)
