@@ -36,6 +36,7 @@ _CASES = (
             name=name,
             topic="models",
             model=name,
+            args=("--trust-remote-code",) if name == "mimo-7b" else (),
             max_len=2048 if name == "opt-125m" else 4096,
             nothing="compilation is off" if name in _OFF else "",
             refused="UnsupportedError: without saving an artifact of it" if name in _TRANSFORMERS else "",
