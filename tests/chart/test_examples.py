@@ -118,6 +118,28 @@ def test_both_containers_have_the_cache_at_one_path(name: str) -> None:
     assert names <= {volume["name"] for volume in pod["volumes"]}
 
 
+def _environments(node: Any) -> Iterator[dict[str, str]]:
+    if isinstance(node, dict):
+        if isinstance(node.get("env"), list):
+            yield env_of(node)
+        for value in node.values():
+            yield from _environments(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _environments(value)
+
+
+def test_every_server_finds_the_kernels_below_its_cache_root() -> None:
+    """In manifests and values alike: where VLLM_CACHE_ROOT is set, so is Triton's folder."""
+    seen = 0
+    for path in (ROOT / "examples").rglob("*.yaml"):
+        for env in _environments(list(yaml.safe_load_all(path.read_text()))):
+            if "VLLM_CACHE_ROOT" in env:
+                assert env.get("TRITON_CACHE_DIR") == f"{env['VLLM_CACHE_ROOT']}/triton", path.name
+                seen += 1
+    assert seen >= 7
+
+
 @pytest.mark.parametrize("name", _WITH_INIT)
 def test_nothing_but_the_image_can_keep_the_server_from_starting(name: str) -> None:
     """Secrets of the init container are optional; a read-only root comes with a /tmp."""

@@ -101,7 +101,7 @@ def test_the_barest_pod_gets_all_of_it(create: Create) -> None:
     """No annotations, no env, no mounts, no volumes, no init containers before."""
     pod = create(_pod())
     (server,) = pod["spec"]["containers"]
-    assert env_of(server) == {"VLLM_CACHE_ROOT": "/var/cache/vllm"}
+    assert env_of(server) == {"VLLM_CACHE_ROOT": "/var/cache/vllm", "TRITON_CACHE_DIR": "/var/cache/vllm/triton"}
     assert _mounts(server) == {"/var/cache/vllm": "warmstart-cache"}
     assert _mounts(_init(pod)) == {"/var/cache/vllm": "warmstart-cache", "/tmp": "warmstart-tmp"}  # noqa: S108
     assert {volume["name"] for volume in pod["spec"]["volumes"]} == {"warmstart-cache", "warmstart-tmp"}
@@ -119,7 +119,7 @@ def test_what_the_pod_has_stays_and_goes_first(create: Create) -> None:
     assert [one["name"] for one in pod["initContainers"]] == ["fetch", "warmstart"]
     assert [one["name"] for one in pod["containers"]] == ["proxy", "vllm"]
     assert "env" not in pod["containers"][0]
-    assert [one["name"] for one in pod["containers"][1]["env"]] == ["A", "VLLM_CACHE_ROOT"]
+    assert [one["name"] for one in pod["containers"][1]["env"]] == ["A", "VLLM_CACHE_ROOT", "TRITON_CACHE_DIR"]
     assert pod["volumes"][0]["name"] == "data"
 
 
@@ -167,6 +167,7 @@ def test_what_decides_the_cache_is_handed_over(create: Create) -> None:
         "IP": {"fieldRef": {"fieldPath": "status.podIP"}},
         "CPU": {"resourceFieldRef": {"resource": "limits.cpu"}},
         "VLLM_CACHE_ROOT": "/var/cache/vllm",
+        "TRITON_CACHE_DIR": "/var/cache/vllm/triton",
     }
 
 
@@ -233,12 +234,23 @@ def test_a_server_keeps_its_own_cache_root_and_its_own_volume(create: Create, mo
         )
     )
     (server,) = pod["spec"]["containers"]
-    assert env_of(server) == {"VLLM_CACHE_ROOT": "/x/c"}
+    assert env_of(server) == {"VLLM_CACHE_ROOT": "/x/c", "TRITON_CACHE_DIR": "/x/c/triton"}
+    assert _handed(pod)["spec"]["containers"][0]["env"] == server["env"]
     place = mounted if volume == "own" else "/x/c"
     assert _mounts(server)[place] == volume
     assert _mounts(_init(pod))[place] == volume
     assert not [one for one in _init(pod)["volumeMounts"] if one["mountPath"] == place and one.get("readOnly")]
     assert ("warmstart-cache" in {one["name"] for one in pod["spec"]["volumes"]}) is (volume == "warmstart-cache")
+
+
+@pytest.mark.parametrize("own", [{"value": "/elsewhere"}, {"valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}])
+def test_a_server_keeps_its_own_triton_folder(create: Create, own: Object) -> None:
+    """Whatever it says, beside a cache root of its own or ours."""
+    entry = {"name": "TRITON_CACHE_DIR", **own}
+    for roots in ([], [{"name": "VLLM_CACHE_ROOT", "value": "/x/c"}]):
+        (server,) = create(_pod(containers=_server(env=[*roots, entry])))["spec"]["containers"]
+        assert [one for one in server["env"] if one["name"] == "TRITON_CACHE_DIR"] == [entry]
+        assert [one["name"] for one in server["env"]].count("VLLM_CACHE_ROOT") == 1
 
 
 @pytest.mark.parametrize("own", [[], ["other"], ["registry", "other"]])

@@ -68,7 +68,7 @@ def test_the_parts_make_a_pod_that_shares_the_cache_at_one_path(helm: Helm, pare
     paths = {mount["name"]: mount["mountPath"] for mount in init["volumeMounts"]}
     assert paths["warmstart-cache"] == "/var/cache/vllm"
     assert {mount["name"]: mount["mountPath"] for mount in server["volumeMounts"]} == {"warmstart-cache": "/var/cache/vllm"}
-    assert env_of(server)["VLLM_CACHE_ROOT"] == "/var/cache/vllm"
+    assert env_of(server) == {"VLLM_CACHE_ROOT": "/var/cache/vllm", "TRITON_CACHE_DIR": "/var/cache/vllm/triton"}
     assert {"name": "warmstart-cache", "emptyDir": {"sizeLimit": "10Gi"}} in pod["volumes"]
 
 
@@ -88,6 +88,7 @@ def test_the_spec_is_handed_over_as_the_server_will_run(helm4: Helm, parent: Pat
     assert spec["nodeSelector"] == _POD["nodeSelector"]
     env = {entry["name"]: entry.get("value") for entry in server["env"]}
     assert env["VLLM_CACHE_ROOT"] == "/var/cache/vllm"
+    assert env["TRITON_CACHE_DIR"] == "/var/cache/vllm/triton"
     assert env["VLLM_USE_AOT_COMPILE"] == "1"
     assert env["VLLM_ATTENTION_BACKEND"] == "FLASH_ATTN"
     assert server["resources"] == {"limits": {"nvidia.com/gpu": "2"}}
@@ -113,7 +114,8 @@ def test_what_there_was_stays_and_goes_first(helm4: Helm, parent: Path) -> None:
     assert [one["name"] for one in pod["volumes"]] == ["models", "shm", "warmstart-cache", "warmstart-tmp"]
     proxy, server = pod["containers"]
     assert proxy == _POD["containers"][0]
-    assert server["env"][:-1] == _POD["containers"][1]["env"]
+    assert server["env"][:-2] == _POD["containers"][1]["env"]
+    assert [one["name"] for one in server["env"][-2:]] == ["VLLM_CACHE_ROOT", "TRITON_CACHE_DIR"]
     assert server["volumeMounts"][:-1] == _POD["containers"][1]["volumeMounts"]
 
 
@@ -167,9 +169,10 @@ def test_a_pod_that_runs_as_root_does_not_stop_at_our_container(helm4: Helm, par
     assert context["runAsNonRoot"] is True
 
 
-def _with_cache(root: str, mounted: str = "") -> Object:
+def _with_cache(root: str, mounted: str = "", *more: Object) -> Object:
     mounts = [{"name": "own", "mountPath": mounted}] if mounted else []
-    server = {"name": "vllm", "image": "vllm", "env": [{"name": "VLLM_CACHE_ROOT", "value": root}], "volumeMounts": mounts}
+    env = [{"name": "VLLM_CACHE_ROOT", "value": root}, *more]
+    server = {"name": "vllm", "image": "vllm", "env": env, "volumeMounts": mounts}
     return {"containers": [server], "volumes": [{"name": "own", "emptyDir": {}}] if mounted else []}
 
 
@@ -181,7 +184,7 @@ def test_a_server_with_a_cache_volume_of_its_own_keeps_it(helm4: Helm, parent: P
     assert [volume["name"] for volume in pod["volumes"]] == ["own", "warmstart-tmp"]
     assert {"name": "own", "mountPath": mounted} in init["volumeMounts"]
     assert server["volumeMounts"] == [{"name": "own", "mountPath": mounted}]
-    assert server["env"] == [{"name": "VLLM_CACHE_ROOT", "value": "/data/cache"}]
+    assert server["env"] == [{"name": "VLLM_CACHE_ROOT", "value": "/data/cache"}, _triton("/data/cache/triton")]
 
 
 @pytest.mark.parametrize("mounted", ["", "/data/cache-of-another", "/dat"])
@@ -190,6 +193,51 @@ def test_a_server_with_a_cache_root_of_its_own_gets_the_emptydir_there(helm4: He
     pod = _pod(helm4, parent, {}, pod=_with_cache("/data/cache", mounted))
     for one in (pod["initContainers"][0], pod["containers"][0]):
         assert {"name": "warmstart-cache", "mountPath": "/data/cache"} in one["volumeMounts"]
+
+
+@pytest.mark.parametrize(("root", "folder"), [("/data/cache", "/data/cache/triton"), ("/data/cache/", "/data/cache/triton")])
+def test_tritons_folder_follows_the_servers_own_cache_root(helm: Helm, parent: Path, root: str, folder: str) -> None:
+    """And not cache.path: in the whole pod, in the spec that is handed over, and piece by piece where the pod is given."""
+    given = _with_cache(root)
+    pod = _pod(helm, parent, {"cache": {"path": "/other", "serverEnv": {"A": "1"}}}, pod=given)
+    (server,) = pod["containers"]
+    assert server["env"] == [*given["containers"][0]["env"], _triton(folder), {"name": "A", "value": "1"}]
+    (handed,) = _handed(pod["initContainers"][0])["spec"]["containers"]
+    assert handed["env"] == server["env"]
+    assert _piece(helm, parent, given) == [_triton(folder)]
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"value": "/elsewhere"},
+        {"value": "$(HOME)/.triton"},
+        {"value": ""},
+        {"valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}},
+    ],
+)
+def test_a_server_with_a_triton_folder_of_its_own_keeps_it(helm4: Helm, parent: Path, own: Object) -> None:
+    """Whatever it says: it is there once, as it was."""
+    entry = {"name": "TRITON_CACHE_DIR", **own}
+    given = _with_cache("/data/cache", "", entry)
+    pod = _pod(helm4, parent, {}, pod=given)
+    (server,) = pod["containers"]
+    assert server["env"] == given["containers"][0]["env"]
+    (handed,) = _handed(pod["initContainers"][0])["spec"]["containers"]
+    assert handed["env"] == server["env"]
+    without_root = {"containers": [{"name": "vllm", "image": "vllm", "env": [entry]}]}
+    assert _piece(helm4, parent, without_root) == [{"name": "VLLM_CACHE_ROOT", "value": "/var/cache/vllm"}]
+
+
+def _triton(folder: str) -> Object:
+    return {"name": "TRITON_CACHE_DIR", "value": folder}
+
+
+def _piece(helm: Helm, parent: Path, pod: Object) -> Any:
+    """Return what `warmstart.serverEnv` gives for a pod."""
+    rendered = helm.template({"pod": pod, "follow": True}, chart=parent)
+    assert rendered.error == ""
+    return rendered.one("Deployment")["spec"]["template"]["spec"]["containers"][0]["env"]
 
 
 @pytest.mark.parametrize("root", ["$(HOME)/cache", "cache", "~/cache"])

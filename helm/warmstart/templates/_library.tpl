@@ -15,22 +15,24 @@ Templates for charts that serve vLLM. Add warmstart as a dependency and call the
 or all four at once, for a pod spec at hand: `warmstart.podSpec`. README.md describes each call.
 */}}
 
-{{/* Env of the vLLM container: vLLM keeps Inductor's and Triton's caches below this folder by itself; do not set those. */}}
+{{/*
+Env of the vLLM container. Inductor's folder vLLM places below its cache root by itself; kernels outside the model Triton looks for in the
+home folder, unless it is told where they were installed. Call with root; with pod and container, as `warmstart.initContainer`, it is what
+that server's env does not say itself.
+*/}}
 {{- define "warmstart.serverEnv" -}}
-- name: VLLM_CACHE_ROOT
-  value: {{ .root.Values.cache.path | quote }}
-{{- range $name, $value := .root.Values.cache.serverEnv }}
-- name: {{ $name }}
-  value: {{ $value | quote }}
-{{- end }}
+{{- $cacheRoot := include "warmstart.cacheRoot" . -}}
+{{- $names := dict }}{{ range (include "warmstart.serverContainer" . | fromYaml).env }}{{ $_ := set $names .name true }}{{ end -}}
+{{- $env := list (dict "name" "VLLM_CACHE_ROOT" "value" $cacheRoot) (dict "name" "TRITON_CACHE_DIR" "value" (printf "%s/triton" $cacheRoot)) -}}
+{{- range $name, $value := .root.Values.cache.serverEnv }}{{ $env = append $env (dict "name" $name "value" $value) }}{{ end -}}
+{{- $new := list }}{{ range $env }}{{ if not (hasKey $names .name) }}{{ $new = append $new . }}{{ end }}{{ end -}}
+{{- with $new }}{{ toYaml . }}{{ end -}}
 {{- end -}}
 
-{{/* The env of a server with ours in it, where it does not say the same itself. Call with root and env. */}}
+{{/* The whole env of the pod's server: its own, then ours. Call as `warmstart.initContainer`, with a pod. */}}
 {{- define "warmstart.mergedEnv" -}}
-{{- $env := .env | default list -}}
-{{- $names := dict }}{{ range $env }}{{ $_ := set $names .name true }}{{ end -}}
-{{- range include "warmstart.serverEnv" . | fromYamlArray }}{{ if not (hasKey $names .name) }}{{ $env = append $env . }}{{ end }}{{ end -}}
-{{- toYaml $env -}}
+{{- $own := (include "warmstart.serverContainer" . | fromYaml).env | default list -}}
+{{- toYaml (concat $own (include "warmstart.serverEnv" . | fromYamlArray)) -}}
 {{- end -}}
 
 {{/* Mounts of the vLLM container. */}}
@@ -215,7 +217,7 @@ kubelet expands $(NAME) in env values, and makes one `$` of two.
 {{- range .pod.containers -}}
 {{- $container := pick . "name" "image" "command" "args" "env" "envFrom" "resources" "workingDir" | deepCopy -}}
 {{- if eq .name $server.name -}}
-{{- $_ := set $container "env" (include "warmstart.mergedEnv" (dict "root" $.root "env" .env) | fromYamlArray) -}}
+{{- $_ := set $container "env" (include "warmstart.mergedEnv" $ | fromYamlArray) -}}
 {{- end -}}
 {{- $containers = append $containers $container -}}
 {{- end -}}
@@ -239,7 +241,7 @@ pod as `warmstart.initContainer`; what the pod has already is kept and goes firs
 {{- $containers := list -}}
 {{- range $pod.containers -}}
 {{- if eq .name $server.name -}}
-{{- $env := include "warmstart.mergedEnv" (dict "root" $.root "env" .env) | fromYamlArray -}}
+{{- $env := include "warmstart.mergedEnv" $ | fromYamlArray -}}
 {{- $mounts := .volumeMounts | default list -}}
 {{- if not $mounted }}{{ $mounts = append $mounts (dict "name" "warmstart-cache" "mountPath" (include "warmstart.cacheRoot" $)) }}{{ end -}}
 {{- $containers = append $containers (mergeOverwrite (deepCopy .) (dict "env" $env "volumeMounts" $mounts)) -}}
