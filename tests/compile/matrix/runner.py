@@ -129,6 +129,7 @@ def request_of(case: Case, scratch: Path) -> CompileRequest:
         cache_root=scratch / "cache",
         deadline_seconds=_DEADLINE_SECONDS,
         work=scratch.parent,
+        kernels=False,
     )
 
 

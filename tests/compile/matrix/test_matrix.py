@@ -70,6 +70,7 @@ def test_a_key_is_the_same_whoever_compiles_where(name: str, outcomes: dict[str,
             env={**case.environment, **elsewhere, "PYTHONPATH": str(tmp_path / "site")},
             gpu=load_catalog().get(case.gpu),
             cache_root=tmp_path / "cache",
+            kernels=False,
         )
     )
     shared = outcomes[name]
