@@ -51,7 +51,8 @@ class Setup:
 class Job:
     """One pass. `folder` is its working folder, `cache_root` its VLLM_CACHE_ROOT.
 
-    `hub` says that the model is a hub name whose files were laid out in a local hub cache for this pass.
+    `hub` says that the model is a hub name whose files were laid out in a local hub cache for this pass. With `kernels`, those
+    that the server launches beside the model are compiled too.
     """
 
     model: str
@@ -59,6 +60,7 @@ class Job:
     cache_root: str
     folder: str
     hub: bool = False
+    kernels: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,9 +184,9 @@ def _run(job: Job, ready: Ready, reporter: Reporter) -> int:
     places = rank.places(ready.line, config)
     reporter.send("world", ranks=len(places))
     if len(places) == 1:
-        return rank.compile_place(places[0], config, ready, reporter.of(places[0].index))
+        return rank.compile_place(places[0], config, job, ready, reporter.of(places[0].index))
     return _fork_each(
-        places, ready.jobs, reporter, lambda place: rank.compile_place(place, config, ready, reporter.of(place.index))
+        places, ready.jobs, reporter, lambda place: rank.compile_place(place, config, job, ready, reporter.of(place.index))
     )
 
 

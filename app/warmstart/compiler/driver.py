@@ -152,4 +152,5 @@ def _rank_report(report: Mapping[str, Any]) -> RankReport:
         gpu_memory=report.get("gpu_memory", {}),
         kernels=report.get("kernels", 0),
         kernels_reason=report.get("kernels_reason", ""),
+        kernels_unreached=tuple(report.get("kernels_unreached", ())),
     )

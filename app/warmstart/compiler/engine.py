@@ -26,6 +26,7 @@ from warmstart.errors import UsageError, shorten
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from warmstart.compiler.launches import Launches
     from warmstart.compiler.lines import Line
     from warmstart.compiler.rank import Place
 
@@ -94,8 +95,12 @@ class RankExecutor(UniProcExecutor):  # type: ignore[misc]
     _ran = False
     _kv_cache_config: Any = None
 
-    def warm_up(self, later: list[Callable[[], Any]]) -> None:
-        """Go through vLLM's warm-up of its own kernels: the calls that were put off, then requests on an empty KV cache."""
+    def warm_up(self, later: list[Callable[[], Any]], launches: Launches) -> None:
+        """Go through what a server does between its model and its first request, as far as it launches Triton kernels.
+
+        These are the calls that were put off (the sampler's run), then, with the newer model runner, requests on an empty KV
+        cache and a call of the model for each size of a CUDA graph.
+        """
         worker = self.driver_worker.worker
         with set_current_vllm_config(worker.vllm_config), _inference_mode():
             for call in later:
@@ -105,6 +110,9 @@ class RankExecutor(UniProcExecutor):  # type: ignore[misc]
             worker.initialize_from_config(self._kv_cache_config)
             warm_up = importlib.import_module("vllm.v1.worker.gpu.warmup").warmup_kernels
             warm_up(worker.model_runner, worker.execute_model, worker.sample_tokens)
+            launches.each_layer = False
+            for size in worker.vllm_config.compilation_config.cudagraph_capture_sizes or ():
+                worker.model_runner._dummy_run(size)
 
     def _run_model(self) -> None:
         worker = self.driver_worker.worker

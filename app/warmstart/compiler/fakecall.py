@@ -9,6 +9,7 @@ import torch
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_map
 
+from warmstart.compiler.layers import enter
 from warmstart.errors import CompileError
 
 if TYPE_CHECKING:
@@ -42,12 +43,17 @@ class FakeCall:
         sizes = _bind(inputs, args)
         given = dict(zip(inputs, args, strict=True))
 
-        def fake(node: Any) -> Any:
+        def fake(owner: Any, node: Any) -> Any:
             if node in given:
                 return given[node]
-            return tree_map(lambda value: _concrete(value, sizes, self._bench), _example(self._graph_module, node))
+            return tree_map(lambda value: _concrete(value, sizes, self._bench), _example(owner, node))
 
-        return map_arg(nodes[-1].args[0], fake)
+        def values(owner: Any, argument: Any) -> Any:
+            return map_arg(argument, lambda node: fake(owner, node))
+
+        if self._bench.launches.folder is not None:
+            enter(self._graph_module, values, self._bench.launches)
+        return values(self._graph_module, nodes[-1].args[0])
 
 
 def _example(graph_module: Any, node: Any) -> Any:

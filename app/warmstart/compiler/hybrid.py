@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, UnsupportedOperatorException
 
 from warmstart.compiler import reads
 from warmstart.errors import CompileError, UnsupportedError
@@ -40,6 +40,7 @@ class HybridMode(FakeTensorMode):  # type: ignore[misc]
         self.reads: collections.Counter[str] = collections.Counter()
         self.places: collections.Counter[str] = collections.Counter()
         self.loading = True
+        self.compiled = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -61,7 +62,13 @@ class HybridMode(FakeTensorMode):  # type: ignore[misc]
                 found = answer(self, args, kwargs)
             if found is not NotImplemented:
                 return found
-        result = super().__torch_dispatch__(func, types, args, kwargs)
+        try:
+            result = super().__torch_dispatch__(func, types, args, kwargs)
+        except UnsupportedOperatorException:
+            # Inside a layer: what writes into its arguments and returns nothing leaves nothing to stand in for.
+            if self.compiled and not func._schema.returns:
+                return None
+            raise
         if func is aten._to_copy.default and not fake and args[0].numel() <= _KNOWN_VALUES:
             result.known = args[0]
         return result

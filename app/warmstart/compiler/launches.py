@@ -36,12 +36,33 @@ class Tensor:
 
 
 class Launches:
-    """What becomes of launches: nothing, or, while `folder` is set, a kernel in a Triton cache there."""
+    """What becomes of launches: nothing, or, while `folder` is set, a kernel in a Triton cache there.
+
+    `kernels` are their hashes. `failed` counts the kernels that could not be compiled, `unreached` the layers that could not be
+    entered, by reason. With `each_layer`, layers that differ in nothing but their name are entered one by one.
+    """
 
     def __init__(self) -> None:
         self.folder: Path | None = None
+        self.each_layer = True
         self.kernels: set[str] = set()
         self.failed: collections.Counter[str] = collections.Counter()
+        self.unreached: collections.Counter[str] = collections.Counter()
+        self._entered: set[str] = set()
+
+    def knows(self, operator: str, args: Any) -> bool:
+        """Tell whether a layer's operator was entered with arguments like these before, and remember it."""
+        import torch
+
+        def kind(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                return tuple(value.shape), value.dtype
+            return value if self.each_layer or isinstance(value, (bool, int, float)) else None
+
+        signature = f"{operator} {[kind(value) for value in args]}"
+        known = signature in self._entered
+        self._entered.add(signature)
+        return known
 
     def compile(self, warm_up: Callable[..., Any], kernel: Any, args: Any, kwargs: Any) -> None:
         """Compile a kernel for the arguments of a launch. One that cannot be compiled here is the server's to compile."""

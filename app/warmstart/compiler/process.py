@@ -81,6 +81,7 @@ class Process:
                 "cache_root": str(request.cache_root),
                 "folder": str(self._scratch),
                 "hub": hub,
+                "kernels": request.kernels,
             }
         )
         events: list[dict[str, Any]] = []

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warmstart.compiler import config as serve_config
 from warmstart.compiler.device import Device
 from warmstart.compiler.headers import HeaderReads
-from warmstart.compiler.launches import FOLDER
 from warmstart.compiler.modules import Watch
 from warmstart.compiler.reads import refuse_baked
 from warmstart.compiler.seams.weights import settle
-from warmstart.errors import UnsupportedError, shorten
+from warmstart.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from warmstart.compiler.child import Job, Ready, Reporter
@@ -101,10 +99,10 @@ def places(line: Line, config: Any) -> list[Place]:
     ]
 
 
-def compile_place(place: Place, api_config: Any, ready: Ready, reporter: Reporter) -> int:
+def compile_place(place: Place, api_config: Any, job: Job, ready: Ready, reporter: Reporter) -> int:
     """Compile one rank and send its report or its error; returns its exit code."""
     try:
-        report = _compile(place, api_config, ready, reporter)
+        report = _compile(place, api_config, job, ready, reporter)
         if report["modules"]:
             reporter.send("report", **report)
         else:
@@ -115,10 +113,10 @@ def compile_place(place: Place, api_config: Any, ready: Ready, reporter: Reporte
     return 0
 
 
-def _compile(place: Place, api_config: Any, ready: Ready, reporter: Reporter) -> dict[str, Any]:
+def _compile(place: Place, api_config: Any, job: Job, ready: Ready, reporter: Reporter) -> dict[str, Any]:
     import torch
 
-    from warmstart.compiler import engine
+    from warmstart.compiler import engine, warmup
     from warmstart.compiler.child import peak_bytes
     from warmstart.compiler.hybrid import HybridMode
 
@@ -138,30 +136,16 @@ def _compile(place: Place, api_config: Any, ready: Ready, reporter: Reporter) ->
     report = _report(place, executor.driver_worker.worker, watch, bench, root)
     if device:
         report["gpu_memory"] = device.figures()
-    if watch.modules:
-        report |= _compile_kernels(executor, bench, root)
+    if watch.modules and job.kernels and place.index == _sampling(config):
+        report |= warmup.compile_kernels(executor, bench, root)
         reporter.phase("kernels")
     return report | {"seconds": reporter.seconds, "peak_bytes": peak_bytes()}
 
 
-def _compile_kernels(executor: Any, bench: Bench, root: Path) -> dict[str, Any]:
-    """Compile the kernels that the server launches beside the model; tell how many, and what they stopped at.
-
-    Whatever fails here is the server's to compile, as it always was: the model's cache is made and checked by now.
-    """
-    import torch
-
-    bench.launches.folder = root / FOLDER
-    reason = ""
-    try:
-        with bench.mode, torch.compiler.set_stance("force_eager"):
-            executor.warm_up(bench.later)
-    except Exception as error:  # noqa: BLE001 - whatever torch or vLLM raise: it is told, and costs the server seconds
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        reason = f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}: {shorten(error)}"
-    finally:
-        bench.launches.folder = None
-    return {"kernels": len(bench.launches.kernels), "kernels_reason": reason or "; ".join(bench.launches.failed)}
+def _sampling(config: Any) -> int:
+    """Return the index of the first rank that samples: it launches what the others launch, and the sampler's kernels."""
+    parallel = config.parallel_config
+    return int(parallel.world_size - parallel.tensor_parallel_size)
 
 
 def _generated(artifact: Path) -> list[Path]:

@@ -19,7 +19,8 @@ class CompileRequest:
     ranks compiled at once (0: as cores and memory allow), `deadline_seconds` the whole pass (0: none). `gpu_count` is the
     number of GPUs that the server's container sees (0: a whole node, 8). `stub` is a libcuda stand-in that was built before,
     `work` a folder for one that is built now and for other files of the pass. `device` "cuda" compiles on the GPUs in sight,
-    one for each rank, and lets Inductor tune there what fits into `tuning_bytes` of each one's memory (0: no limit).
+    one for each rank, and lets Inductor tune there what fits into `tuning_bytes` of each one's memory (0: no limit). With
+    `kernels`, the Triton kernels that the server launches beside the model are compiled as well.
     """
 
     model: str
@@ -36,6 +37,7 @@ class CompileRequest:
     work: Path | None = None
     device: str = "none"
     tuning_bytes: int = 8 << 20
+    kernels: bool = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,7 +48,8 @@ class RankReport:
     `passes` counts the matches of vLLM's fusion passes, `reads` the operators by which code asked a weight for its value.
     `factors` are digests of the parts of vLLM's key (env, config, system, torch, inductor, functorch). `gpu_memory` are figures
     of a pass with a GPU (`compiler/device.py`). `kernels` are Triton kernels that the server launches beside the model and that
-    lie below the cache root by now; `kernels_reason` is why there may be more of them, empty where all were compiled.
+    lie below the cache root by now; `kernels_reason` is why there may be more of them, empty where vLLM's warm-up went through;
+    `kernels_unreached` are the layers that need a GPU to be entered, and why.
     """
 
     rank: int
@@ -65,6 +68,7 @@ class RankReport:
     gpu_memory: Mapping[str, int] = dataclasses.field(default_factory=dict)
     kernels: int = 0
     kernels_reason: str = ""
+    kernels_unreached: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,6 +91,11 @@ class CompileReport:
     def gpu_memory_bytes(self) -> int:
         """Bytes of a GPU that a rank took beyond its CUDA context, at most; 0 for a pass without a GPU."""
         return max((rank.gpu_memory.get("driver", 0) for rank in self.ranks), default=0)
+
+    @property
+    def kernels(self) -> int:
+        """Triton kernels that the server launches beside the model, and that lie below the cache root."""
+        return max((rank.kernels for rank in self.ranks), default=0)
 
     @property
     def modules(self) -> int:

@@ -157,7 +157,11 @@ def compile_into(target: Target, settings: Settings, stop: Stop, folder: Path) -
         ranks=len(report.ranks),
         modules=report.modules,
         graphs=report.graphs,
-        counters={"compile_milliseconds": round(report.seconds * 1000), "gpu_memory_bytes": report.gpu_memory_bytes},
+        counters={
+            "compile_milliseconds": round(report.seconds * 1000),
+            "gpu_memory_bytes": report.gpu_memory_bytes,
+            "kernels": report.kernels,
+        },
     )
     packed = pack(folder / "cache", folder / "layers", key=target.key, factors=target.identity.factors, facts=facts)
     return Made(report, packed)
@@ -215,6 +219,7 @@ def _told(event: Mapping[str, Any]) -> str:
             return f"{event['ranks']} rank(s) to compile"
         case "report":
             modules = event["modules"]
-            return f"{rank}done: {len(modules)} module(s), {sum(module['entries'] for module in modules)} graphs"
+            done = f"{rank}done: {len(modules)} module(s), {sum(module['entries'] for module in modules)} graphs"
+            return f"{done}, {event['kernels']} other Triton kernels" if "kernels" in event else done
         case _:
             return rank + " ".join(f"{name}={shorten(value, 80)}" for name, value in event.items() if name != "rank")
