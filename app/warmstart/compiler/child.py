@@ -52,7 +52,8 @@ class Job:
     """One pass. `folder` is its working folder, `cache_root` its VLLM_CACHE_ROOT.
 
     `hub` says that the model is a hub name whose files were laid out in a local hub cache for this pass. With `kernels`, those
-    that the server launches beside the model are compiled too.
+    that the server launches beside the model are compiled too. `deadline` is when the pass must have ended, in seconds of the
+    monotonic clock, which processes share (0: none).
     """
 
     model: str
@@ -61,6 +62,7 @@ class Job:
     folder: str
     hub: bool = False
     kernels: bool = True
+    deadline: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -39,11 +39,13 @@ class Launches:
     """What becomes of launches: nothing, or, while `folder` is set, a kernel in a Triton cache there.
 
     `kernels` are their hashes. `failed` counts the kernels that could not be compiled, `unreached` the layers that could not be
-    entered, by reason. With `each_layer`, layers that differ in nothing but their name are entered one by one.
+    entered, by reason. With `each_layer`, layers that differ in nothing but their name are entered one by one. `tell` is called
+    with their number after each kernel.
     """
 
     def __init__(self) -> None:
         self.folder: Path | None = None
+        self.tell: Callable[[int], None] = lambda _compiled: None
         self.each_layer = True
         self.kernels: set[str] = set()
         self.failed: collections.Counter[str] = collections.Counter()
@@ -85,3 +87,4 @@ class Launches:
             self.failed[f"{getattr(kernel, '__name__', kernel)}: {type(error).__name__}: {shorten(error)}"] += 1
         else:
             self.kernels.add(made.hash)
+            self.tell(len(self.kernels))

@@ -82,6 +82,7 @@ class Process:
                 "folder": str(self._scratch),
                 "hub": hub,
                 "kernels": request.kernels,
+                "deadline": time.monotonic() + request.deadline_seconds if request.deadline_seconds else 0.0,
             }
         )
         events: list[dict[str, Any]] = []

@@ -137,7 +137,7 @@ def _compile(place: Place, api_config: Any, job: Job, ready: Ready, reporter: Re
     if device:
         report["gpu_memory"] = device.figures()
     if watch.modules and job.kernels and place.index == _sampling(config):
-        report |= warmup.compile_kernels(executor, bench, root)
+        report |= warmup.compile_kernels(executor, bench, root, reporter, job.deadline or float("inf"))
         reporter.phase("kernels")
     return report | {"seconds": reporter.seconds, "peak_bytes": peak_bytes()}
 

@@ -217,6 +217,8 @@ def _told(event: Mapping[str, Any]) -> str:
             return f"{rank}{event['name']}{took}"
         case "world":
             return f"{event['ranks']} rank(s) to compile"
+        case "kernels":
+            return f"{rank}{event['compiled']} other Triton kernels so far"
         case "report":
             modules = event["modules"]
             done = f"{rank}done: {len(modules)} module(s), {sum(module['entries'] for module in modules)} graphs"

@@ -1,0 +1,125 @@
+"""The Triton kernels that a server launches beside its graphs: which are compiled, and what a failure there may not do."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.compile.matrix import runner
+from tests.compile.matrix.registry import cases
+
+from warmstart.compiler import CompileReport, warmup
+from warmstart.compiler.child import Reporter
+from warmstart.compiler.driver import run_in
+from warmstart.compiler.launches import FOLDER, Launches, Tensor
+from warmstart.compiler.process import Process
+from warmstart.compiler.seams import Bench
+from warmstart.gpus import load_catalog
+
+# A kernel of each kind that a class of servers launches: input preparation, sampler, experts, state space, draft model.
+EVERY = {"_prepare_prefill_inputs_kernel", "_compute_slot_mappings_kernel", "_gumbel_sample_kernel", "_min_p_kernel"}
+SERVERS = {
+    "llama-3.2-1b": EVERY,
+    "qwen3-30b-a3b": EVERY | {"fused_moe_kernel"},
+    "granite-4.0-h-micro": EVERY | {"_chunk_scan_fwd_kernel", "_selective_scan_update_kernel"},
+    "embedding": {"_prepare_prefill_inputs_kernel"},
+}
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[CompileReport, Path]]:
+    """Run the passes of the servers above, one process for all of them."""
+    known, found = cases(), {}
+    scratch = tmp_path_factory.mktemp("kernels")
+    asked = {}
+    for name in SERVERS:
+        runner.lay_out(known[name], scratch)
+        request = runner.request_of(known[name], scratch)
+        asked[name] = dataclasses.replace(request, kernels=True, cache_root=scratch / "caches" / name)
+    with Process(next(iter(asked.values())), scratch, forks=True) as process:
+        for name, request in asked.items():
+            request.cache_root.mkdir(parents=True)
+            found[name] = run_in(process, request, hub=True), request.cache_root
+    return found
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_servers_warm_up_goes_through_and_its_kernels_are_there(
+    name: str, reports: dict[str, tuple[CompileReport, Path]]
+) -> None:
+    report, root = reports[name]
+    (rank,) = report.ranks
+    names = {path.stem for path in root.glob(f"{FOLDER}/*/*.cubin")}
+    assert rank.kernels_reason == ""
+    assert SERVERS[name] <= names
+    assert report.kernels == len(list(root.glob(f"{FOLDER}/*/*.cubin")))
+    # FlashAttention is no Triton kernel: that it cannot be called without a GPU leaves nothing out.
+    assert all("_vllm_fa3_C" in text for text in rank.kernels_unreached)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 4, 8, 16])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int32, torch.int64], ids=str)
+def test_a_described_tensor_is_to_triton_what_a_real_one_is(offset: int, dtype: torch.dtype) -> None:
+    """Type and alignment decide which kernel is compiled. Triton reads a real tensor's address; ours tells its offset."""
+    from triton._C.libtriton import native_specialize_impl
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler.compiler import make_backend
+
+    backend = type(make_backend(GPUTarget("cuda", 90, 32)))
+    real = torch.zeros(64, dtype=dtype)
+    assert real.data_ptr() % 16 == 0
+    view = real[offset:]
+    assert native_specialize_impl(backend, Tensor(view), False, True, True) == native_specialize_impl(
+        backend, view, False, True, True
+    )
+
+
+class Executor:
+    """An executor whose warm-up does what a test wants."""
+
+    def __init__(self, do: Any) -> None:
+        self._do = do
+
+    def warm_up(self, _later: Any, launches: Launches) -> None:
+        assert launches.folder is not None
+        kernel = launches.folder / ("A" * 52)
+        kernel.mkdir(parents=True)
+        (kernel / "_k.cubin").write_bytes(b"")
+        self._do()
+
+
+def compile_with(do: Any, root: Path, seconds: float = float("inf")) -> dict[str, Any]:
+    with torch.compiler.set_stance("force_eager"):
+        pass  # it imports Dynamo, which is no part of a warm-up
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    bench = Bench(gpu=load_catalog().get("h200"), visible=1)
+    bench.mode = torch.inference_mode()
+    with ours, theirs:
+        return warmup.compile_kernels(Executor(do), bench, root, Reporter(theirs), time.monotonic() + seconds)  # type: ignore[arg-type]
+
+
+def test_a_crash_in_a_kernel_library_is_told_and_takes_nothing_with_it(tmp_path: Path) -> None:
+    told = compile_with(lambda: os.kill(os.getpid(), signal.SIGSEGV), tmp_path)
+    assert (told["kernels"], told["kernels_reason"]) == (1, "vLLM's warm-up was killed by SIGSEGV")
+
+
+def test_an_error_in_the_warm_up_is_told_with_its_place(tmp_path: Path) -> None:
+    def fail() -> None:
+        raise ValueError("no such thing")
+
+    told = compile_with(fail, tmp_path)
+    assert told["kernels_reason"].startswith("ValueError in test_kernels.py:")
+    assert told["kernels_reason"].endswith("no such thing")
+
+
+def test_a_warm_up_that_outlasts_the_pass_is_ended_before_it(tmp_path: Path) -> None:
+    told = compile_with(lambda: time.sleep(600), tmp_path, seconds=20)
+    assert (told["kernels"], told["kernels_reason"]) == (1, "the pass's time was up")
