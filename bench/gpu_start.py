@@ -1,7 +1,8 @@
 """Starts and service of a stock `vllm serve` on a GPU: on what a pass without one compiled, and on what vLLM compiles itself.
 
 Four kinds of start, in turn: `cold` (an empty cache root), `native warm` (the root that an earlier cold start left),
-`ours, first` (an empty root into which `warmstart run` has just installed) and `ours, second` (the same root again). Seconds
+`ours, first` (an empty root into which `warmstart run` has just installed) and `ours, second` (the same root again). Each is a
+start in a new container: nothing but its cache root is kept, so stock servers begin with an empty Triton cache. Seconds
 are vLLM's own (torch.compile, engine init), and those from the command's start to the first good answer to /health. New files
 are those below VLLM_CACHE_ROOT after the start. An unmeasured cold start fills the native root and the page cache before. With
 --streams, several such rows run at once, spread over the GPUs, each in another order.
@@ -115,7 +116,9 @@ class Bench:
         """Start the server once and stop it."""
         log = self.logs / name
         before = evidence.listing(root)
-        with serving(self.server, root, log, [device]) as running:
+        # Ours is told where its Triton kernels lie; a stock server looks in its home, which is a new one.
+        triton = None if "ours" in name else self.folder / "homes" / name
+        with serving(self.server, root, log, [device], triton) as running:
             ready = running.ready_seconds
         told = evidence.read(log.read_text(errors="replace"))
         return {

@@ -15,6 +15,8 @@ _SAVED = re.compile(r"saved AOT compiled function to \S+")
 _TOOK = re.compile(r"^(\(\S+ pid=\d+\))?.*torch\.compile took ([\d.]+) s in total", re.MULTILINE)
 _INIT = re.compile(r"init engine \(.*\) took ([\d.]+) s")
 _KERNEL = re.compile(r"^\w+ = async_compile\.\w+\('(\w+)'", re.MULTILINE)
+# Inductor's kernels lie there too, where TRITON_CACHE_DIR is set; their names begin with `triton_`.
+_OWN_KERNEL = re.compile(r"triton/([A-Z2-7]{52})/(?!triton_)(\w+)\.cubin")
 # torch_compile_cache/<vLLM's hash>/<rank>/<module>/computation_graph.py: the hash is of paths, too, and left out.
 _GRAPH = re.compile(r"torch_compile_cache/[0-9a-f]+/(rank_\d+_\d+/.+)/computation_graph\.py")
 
@@ -66,6 +68,12 @@ def unexpected(before: frozenset[str], after: frozenset[str]) -> list[str]:
     unpacked = tuple(f"{AOT}/{key}/inductor_cache/" for key in aot_keys(before))
     new = (path for path in after - before if path.startswith("torch_compile_cache/"))
     return sorted(path for path in new if not path.startswith(unpacked))
+
+
+def own_kernels(files: frozenset[str]) -> dict[str, str]:
+    """Return the Triton kernels of a listing that are in no graph, hash to name: those that vLLM launches itself."""
+    found = (_OWN_KERNEL.fullmatch(path) for path in files)
+    return {match[1]: match[2] for match in found if match}
 
 
 def graphs(root: Path) -> dict[str, str]:

@@ -105,10 +105,13 @@ class Running:
 
 
 @contextlib.contextmanager
-def serving(server: Server, root: Path, log: Path, devices: Sequence[int] | None = None) -> Iterator[Running]:
+def serving(
+    server: Server, root: Path, log: Path, devices: Sequence[int] | None = None, triton: Path | None = None
+) -> Iterator[Running]:
     """Start a stock server on a cache root, wait until it is healthy, and stop it in the end.
 
-    Its log, both streams, goes to `log`. `devices` are the GPUs that it sees; all of them where it is None.
+    Its log, both streams, goes to `log`. `devices` are the GPUs that it sees; all of them where it is None. `triton` is its
+    Triton cache, the cache root's own where it is None.
 
     Raises:
         ProgramError: it ended, or was not healthy in time.
@@ -116,7 +119,7 @@ def serving(server: Server, root: Path, log: Path, devices: Sequence[int] | None
     """
     port = _free_port()
     command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", server.model, *server.args, "--port", str(port)]
-    environment = {**os.environ, **server.env, "VLLM_CACHE_ROOT": str(root)}
+    environment = {**os.environ, **server.env, "VLLM_CACHE_ROOT": str(root), "TRITON_CACHE_DIR": str(triton or root / "triton")}
     if devices is not None:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, devices))
     begin = time.monotonic()

@@ -75,11 +75,18 @@ class Proof:
             "graphs_equal": evidence.graphs(self.native_root) == evidence.graphs(self.pass_root),
             "kernels_only_ours": sorted(made - server),
             "kernels_only_native": sorted(server - made),
+            "own_kernels": len(evidence.own_kernels(self.ours.before)),
+            "own_kernels_compiled_by_server": sorted(self.compiled_own_kernels().values()),
             "answers_equal": self.ours.answers == self.native.answers,
             "answers_apart": evidence.apart(self.ours.answers, self.native.answers),
             "ours_first": self.ours.times(),
             "native_cold": self.native.times(),
         }
+
+    def compiled_own_kernels(self) -> dict[str, str]:
+        """Return the kernels beside the graphs that the server compiled itself, on our root, by hash."""
+        before = evidence.own_kernels(self.ours.before)
+        return {digest: name for digest, name in evidence.own_kernels(self.ours.after).items() if digest not in before}
 
     @property
     def pass_root(self) -> Path:

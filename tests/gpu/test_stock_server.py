@@ -14,6 +14,8 @@ from tests.gpu.cases import Case
 from tests.gpu.proofs import Proof
 
 pytestmark = pytest.mark.gpu
+# Servers whose every Triton kernel can be reached without a GPU.
+OWN_KERNELS_COMPLETE = ("dense", "lora", "ranges", "o1", "o3")
 _TIE = 0.02  # of a natural logarithm; bfloat16 logits of these models differ by about as much in their last digit
 
 
@@ -62,6 +64,12 @@ def test_the_generated_kernels_are_those_of_the_server(case: Case, proof: Proof)
     for root in (proof.native_root, proof.pass_root):
         code = evidence.generated(root)
         assert all(word in code for word in case.fused)
+
+
+def test_the_server_finds_its_other_triton_kernels(case: Case, proof: Proof) -> None:
+    """Those that vLLM's warm-up launches are there; what a server compiles beside them is in the figures of its case."""
+    assert evidence.own_kernels(proof.ours.before)
+    assert proof.compiled_own_kernels() == {} or case.name not in OWN_KERNELS_COMPLETE
 
 
 def test_the_answers_are_those_of_a_server_that_compiled_for_itself(proof: Proof) -> None:

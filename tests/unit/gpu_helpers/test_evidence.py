@@ -121,3 +121,9 @@ def test_generated_kernels_are_found_by_name(tmp_path: Path) -> None:
     for name in ("a.py", "b.py"):
         (generated / name).write_text((DATA / "generated.txt").read_text())
     assert evidence.kernels(tmp_path) == {"triton_per_fused_fused_add_rms_norm_0"}
+
+
+def test_kernels_beside_the_graphs_are_told_from_those_in_them() -> None:
+    own, inductors = "A" * 52, "B" * 52
+    names = (f"{own}/_k.cubin", f"{own}/_k.json", f"{inductors}/triton_poi_fused_0.cubin", "x/_k.cubin")
+    assert evidence.own_kernels(frozenset(f"triton/{name}" for name in names)) == {own: "_k"}
