@@ -19,6 +19,7 @@ from warmstart.compiler.report import CompileReport, CompileRequest, RankReport
 from warmstart.errors import CompileError, TemporaryError
 from warmstart.workflow import compiling
 
+KERNEL = "A" * 52
 BEHAVIOUR = "WARMSTART_TEST_PASS"
 
 
@@ -36,6 +37,10 @@ def write_cache(root: Path, request_text: str, ranks: int) -> str:
     infos = root / "modelinfos"
     infos.mkdir(parents=True, exist_ok=True)
     (infos / "vllm-model_executor-models-qwen3.json").write_text('{"hash": "0", "modelinfo": {}}')
+    kernel = root / "triton" / KERNEL
+    kernel.mkdir(parents=True, exist_ok=True)
+    for name in ("_k.json", "_k.cubin", "_k.source", "__grp___k.json"):
+        (kernel / name).write_text(f"of a pass in {root}" if name.startswith("__grp__") else f"of {name}")
     return key
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.workflow.conftest import Place, pod
+from tests.unit.workflow.standin import KERNEL
 
 from warmstart.workflow import compiling
 
@@ -48,6 +49,52 @@ def test_a_restarted_container_finds_its_installation_without_the_store(place: P
     assert (again.code, again.document["outcome"], again.document["reason"]) == (0, "hit", "already installed")
     assert again.document["graphs"] == first.document["graphs"]
     assert {path: path.stat().st_mtime_ns for path in place.root.rglob("*")} == before
+
+
+def link(place: Place) -> Path:
+    return place.root / "triton" / KERNEL / "__grp___k.json"
+
+
+@pytest.mark.parametrize("outcome", ["compiled", "hit", "already installed"])
+def test_the_servers_triton_finds_the_kernels_where_it_looks(place: Place, outcome: str) -> None:
+    """Also after a container that was killed between its install and these files."""
+    place.serve(env={"TRITON_CACHE_DIR": str(place.root / "triton")})
+    done = place.call("run")
+    if outcome != "compiled":
+        link(place).unlink()
+        if outcome == "hit":
+            shutil.rmtree(place.root)
+        done = place.call("run")
+        assert (done.document["outcome"], done.document["reason"] == "already installed") == ("hit", outcome != "hit")
+    paths = json.loads(link(place).read_text())["child_paths"]
+    assert paths == {name: str(place.root / "triton" / KERNEL / name) for name in ("_k.json", "_k.cubin")}
+    assert all(Path(path).is_file() for path in paths.values())
+    assert not any("TRITON_CACHE_DIR" in line["message"] for line in done.log)
+
+
+@pytest.mark.parametrize("env", [{}, {"TRITON_CACHE_DIR": "/elsewhere"}], ids=["not told", "told another"])
+def test_a_server_that_does_not_look_there_is_named_and_keeps_its_key(place: Place, env: dict[str, str]) -> None:
+    place.serve(env={"TRITON_CACHE_DIR": str(place.root / "triton")})
+    key = place.call("run").document["request_key"]
+    shutil.rmtree(place.root)
+    place.serve(env=env)
+    done = place.call("run")
+    assert (done.code, done.document["outcome"], done.document["request_key"]) == (0, "hit", key)
+    (told,) = [line["message"] for line in done.log if "TRITON_CACHE_DIR" in line["message"]]
+    assert f"{place.root}/triton" in told
+    assert "1 Triton kernel" in told
+
+
+def test_kernels_that_cannot_be_linked_do_not_keep_the_cache_from_the_server(place: Place) -> None:
+    place.call("run")
+    shutil.rmtree(place.root)
+    place.root.mkdir()
+    (place.root / "triton").mkdir()
+    (place.root / "triton" / KERNEL).mkdir()
+    (place.root / "triton" / KERNEL / "__grp___k.json").mkdir()
+    done = place.call("run")
+    assert (done.code, done.document["outcome"]) == (0, "hit")
+    assert len(place.artifacts()) == 1
 
 
 def test_a_damaged_installation_is_put_right(place: Place) -> None:
