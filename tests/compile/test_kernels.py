@@ -18,7 +18,7 @@ from tests.compile.matrix.registry import cases
 from warmstart.compiler import CompileReport, warmup
 from warmstart.compiler.child import Reporter
 from warmstart.compiler.driver import run_in
-from warmstart.compiler.launches import FOLDER, Launches, Tensor
+from warmstart.compiler.launches import FOLDER, Tensor
 from warmstart.compiler.process import Process
 from warmstart.compiler.seams import Bench
 from warmstart.gpus import load_catalog
@@ -88,9 +88,9 @@ class Executor:
     def __init__(self, do: Any) -> None:
         self._do = do
 
-    def warm_up(self, _later: Any, launches: Launches) -> None:
-        assert launches.folder is not None
-        kernel = launches.folder / ("A" * 52)
+    def warm_up(self, bench: Bench) -> None:
+        assert bench.launches.folder is not None
+        kernel = bench.launches.folder / ("A" * 52)
         kernel.mkdir(parents=True)
         (kernel / "_k.cubin").write_bytes(b"")
         self._do()

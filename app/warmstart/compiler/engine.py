@@ -26,9 +26,9 @@ from warmstart.errors import UsageError, shorten
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warmstart.compiler.launches import Launches
     from warmstart.compiler.lines import Line
     from warmstart.compiler.rank import Place
+    from warmstart.compiler.seams.base import Bench
 
 
 class RankExecutor(UniProcExecutor):  # type: ignore[misc]
@@ -95,7 +95,7 @@ class RankExecutor(UniProcExecutor):  # type: ignore[misc]
     _ran = False
     _kv_cache_config: Any = None
 
-    def warm_up(self, later: list[Callable[[], Any]], launches: Launches) -> None:
+    def warm_up(self, bench: Bench) -> None:
         """Go through what a server does between its model and its first request, as far as it launches Triton kernels.
 
         These are the calls that were put off (the sampler's run), then, with the newer model runner, requests on an empty KV
@@ -103,14 +103,20 @@ class RankExecutor(UniProcExecutor):  # type: ignore[misc]
         """
         worker = self.driver_worker.worker
         with set_current_vllm_config(worker.vllm_config), _inference_mode():
-            for call in later:
+            for call in bench.later:
                 call()
             if not getattr(worker, "use_v2_model_runner", False) or self._kv_cache_config is None:
                 return
             worker.initialize_from_config(self._kv_cache_config)
+            received = getattr(worker.model_runner, "intermediate_tensors", None)
+            if received is not None:
+                with bench.named("warmup.pipeline"):
+                    # The stages before this one are not there to send anything.
+                    stage = bench.module("vllm.distributed.parallel_state").get_pp_group()
+                    bench.replace(stage, "irecv_tensor_dict", lambda **_options: (received.tensors, [], []))
             warm_up = importlib.import_module("vllm.v1.worker.gpu.warmup").warmup_kernels
             warm_up(worker.model_runner, worker.execute_model, worker.sample_tokens)
-            launches.each_layer = False
+            bench.launches.each_layer = False
             for size in worker.vllm_config.compilation_config.cudagraph_capture_sizes or ():
                 worker.model_runner._dummy_run(size)
 

@@ -76,7 +76,7 @@ def _run(executor: RankExecutor, bench: Bench, root: Path, reporter: Reporter) -
     bench.mode.compiled = True
     try:
         with bench.mode, torch.compiler.set_stance("force_eager"):
-            executor.warm_up(bench.later, launches)
+            executor.warm_up(bench)
     except Exception as error:  # noqa: BLE001 - whatever torch or vLLM raise: it is told, and costs the server seconds
         traceback.print_exc()
         place = traceback.extract_tb(error.__traceback__)[-1]
