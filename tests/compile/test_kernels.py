@@ -96,12 +96,14 @@ class Executor:
         self._do()
 
 
-def compile_with(do: Any, root: Path, seconds: float = float("inf")) -> dict[str, Any]:
+def compile_with(do: Any, root: Path, seconds: float = float("inf"), bench_of: list[Bench] | None = None) -> dict[str, Any]:
     with torch.compiler.set_stance("force_eager"):
         pass  # it imports Dynamo, which is no part of a warm-up
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     bench = Bench(gpu=load_catalog().get("h200"), visible=1)
     bench.mode = torch.inference_mode()
+    if bench_of is not None:
+        bench_of.append(bench)
     with ours, theirs:
         return warmup.compile_kernels(Executor(do), bench, root, Reporter(theirs), time.monotonic() + seconds)  # type: ignore[arg-type]
 
@@ -109,6 +111,24 @@ def compile_with(do: Any, root: Path, seconds: float = float("inf")) -> dict[str
 def test_a_crash_in_a_kernel_library_is_told_and_takes_nothing_with_it(tmp_path: Path) -> None:
     told = compile_with(lambda: os.kill(os.getpid(), signal.SIGSEGV), tmp_path)
     assert (told["kernels"], told["kernels_reason"]) == (1, "vLLM's warm-up was killed by SIGSEGV")
+
+
+def test_a_warm_up_in_which_nothing_happens_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warmup, "_QUIET_SECONDS", 10.0)
+    told = compile_with(lambda: time.sleep(600), tmp_path)
+    assert (told["kernels"], told["kernels_reason"]) == (1, "nothing happened for 10 s")
+
+
+def test_its_end_is_not_missed_among_what_it_tells(tmp_path: Path) -> None:
+    """Counts and the result come in one stream, some of them at once."""
+    bench_of: list[Bench] = []
+
+    def busy() -> None:
+        for _ in range(5000):
+            bench_of[0].launches.alive()
+
+    told = compile_with(busy, tmp_path, bench_of=bench_of)
+    assert told == {"kernels": 0, "kernels_reason": "", "kernels_unreached": []}
 
 
 def test_an_error_in_the_warm_up_is_told_with_its_place(tmp_path: Path) -> None:

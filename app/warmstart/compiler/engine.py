@@ -119,6 +119,7 @@ class RankExecutor(UniProcExecutor):  # type: ignore[misc]
             bench.launches.each_layer = False
             for size in worker.vllm_config.compilation_config.cudagraph_capture_sizes or ():
                 worker.model_runner._dummy_run(size)
+                bench.launches.alive()
 
     def _run_model(self) -> None:
         worker = self.driver_worker.worker

@@ -40,7 +40,7 @@ class Launches:
 
     `kernels` are their hashes. `failed` counts the kernels that could not be compiled, `unreached` the layers that could not be
     entered, by reason. With `each_layer`, layers that differ in nothing but their name are entered one by one. `tell` is called
-    with their number after each kernel.
+    with the number of kernels whenever something has happened.
     """
 
     def __init__(self) -> None:
@@ -51,6 +51,10 @@ class Launches:
         self.failed: collections.Counter[str] = collections.Counter()
         self.unreached: collections.Counter[str] = collections.Counter()
         self._entered: set[str] = set()
+
+    def alive(self) -> None:
+        """Say that something has happened."""
+        self.tell(len(self.kernels))
 
     def knows(self, operator: str, args: Any) -> bool:
         """Tell whether a layer's operator was entered with arguments like these before, and remember it."""
@@ -87,4 +91,4 @@ class Launches:
             self.failed[f"{getattr(kernel, '__name__', kernel)}: {type(error).__name__}: {shorten(error)}"] += 1
         else:
             self.kernels.add(made.hash)
-            self.tell(len(self.kernels))
+            self.alive()

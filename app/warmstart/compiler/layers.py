@@ -30,6 +30,7 @@ def enter(graph_module: Any, values: Callable[[Any, Any], Any], launches: Launch
         kwargs = {name: _plain(value) for name, value in values(owner, dict(node.kwargs)).items()}
         if launches.knows(operator.name(), [*args, *kwargs.values()]):
             continue
+        launches.alive()
         try:
             operator._op_dk(torch._C.DispatchKey.CUDA, *args, **kwargs)
         except Exception as error:  # noqa: BLE001 - whatever a kernel library raises: the server's own call will do

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import select
+import selectors
 import signal
 import sys
 import time
@@ -20,6 +20,8 @@ from warmstart.compiler.launches import FOLDER
 from warmstart.errors import shorten
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from warmstart.compiler.child import Reporter
     from warmstart.compiler.engine import RankExecutor
     from warmstart.compiler.seams.base import Bench
@@ -27,51 +29,64 @@ if TYPE_CHECKING:
 _RESERVE_SECONDS = 10.0
 """What is left of the pass's time for its report."""
 _TOLD_EACH_SECONDS = 5.0
+_QUIET_SECONDS = 300.0
+"""After so long without a kernel compiled or a layer entered, it hangs."""
 
 
 def compile_kernels(executor: RankExecutor, bench: Bench, root: Path, reporter: Reporter, deadline: float) -> dict[str, Any]:
     """Compile the kernels into the Triton cache below `root`; return what a rank's report says of them.
 
     It ends a little before `deadline` (seconds of the monotonic clock): the model's cache is worth more than the rest of these.
+    It also ends where nothing happens for minutes.
     """
     ours, theirs = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(ours)
-        with os.fdopen(theirs, "w") as pipe:
-            json.dump(_run(executor, bench, root, reporter), pipe)
+        with os.fdopen(theirs, "w", buffering=1) as pipe:
+            print(json.dumps(_run(executor, bench, root, lambda compiled: print(compiled, file=pipe))), file=pipe)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
     os.close(theirs)
-    with os.fdopen(ours) as pipe:
-        left = deadline - time.monotonic() - _RESERVE_SECONDS
-        in_time = bool(select.select([pipe], [], [], None if left == float("inf") else max(left, 0))[0])
-        if not in_time:
-            os.kill(pid, signal.SIGKILL)
-        told = pipe.read()
+    told, ended = _follow(ours, reporter, deadline - _RESERVE_SECONDS)
+    os.close(ours)
+    if ended:
+        os.kill(pid, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if told:
         return dict(json.loads(told))
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
     return {
         "kernels": len(list((root / FOLDER).glob("*/*.cubin"))),
-        "kernels_reason": f"vLLM's warm-up {how}" if in_time else "the pass's time was up",
+        "kernels_reason": ended or f"vLLM's warm-up {how}",
         "kernels_unreached": [],
     }
 
 
-def _run(executor: RankExecutor, bench: Bench, root: Path, reporter: Reporter) -> dict[str, Any]:
+def _follow(pipe: int, reporter: Reporter, deadline: float) -> tuple[str, str]:
+    """Read how many kernels there are by now, and pass it on; return the result, or why there is none to wait for."""
+    told, text = time.monotonic(), b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        while True:
+            left = min(deadline - time.monotonic(), _QUIET_SECONDS)
+            if left <= 0 or not selector.select(left):
+                return "", "the pass's time was up" if left < _QUIET_SECONDS else f"nothing happened for {_QUIET_SECONDS:.0f} s"
+            chunk = os.read(pipe, 1 << 16)
+            *lines, text = (text + chunk).split(b"\n")
+            counts = [int(line) for line in lines if line.isdigit()]
+            if not chunk or len(counts) < len(lines):
+                return lines[-1].decode() if lines else "", ""
+            if counts and time.monotonic() - told > _TOLD_EACH_SECONDS:
+                told = time.monotonic()
+                reporter.send("kernels", compiled=counts[-1])
+
+
+def _run(executor: RankExecutor, bench: Bench, root: Path, tell: Callable[[int], None]) -> dict[str, Any]:
     import torch
 
-    launches, reason, told = bench.launches, "", time.monotonic()
-
-    def tell(compiled: int) -> None:
-        nonlocal told
-        if time.monotonic() - told > _TOLD_EACH_SECONDS:
-            told = time.monotonic()
-            reporter.send("kernels", compiled=compiled)
-
+    launches, reason = bench.launches, ""
     launches.folder, launches.tell = root / FOLDER, tell
     bench.mode.compiled = True
     try:

@@ -189,6 +189,16 @@ def torch_cuda(bench: Bench) -> None:
     _replace_all(bench, torch.cuda, answers)
     bench.replace(torch, "Event", VirtualEvent)
     bench.replace(torch, "Stream", VirtualStream)
+    bench.replace(torch.Tensor, "record_stream", lambda _self, _stream: None)
+
+    class Generator(torch.Generator):  # type: ignore[misc]
+        """A generator of the CPU's, whichever device it was asked for: no number of a fake tensor is drawn."""
+
+        def __new__(cls, device: Any = None) -> Any:
+            del device
+            return super().__new__(cls)
+
+    bench.replace(torch, "Generator", Generator)
     bench.replace(torch._C, "_cuda_getCurrentRawStream", lambda _: 0)
     bench.replace(torch._C, "_cuda_getDevice", lambda: bench.device)
 

@@ -30,6 +30,20 @@ def no_build(bench: Bench) -> None:
 
 @stage(
     "vllm",
+    "flashinfer.no-download",
+    "kernels that an image has not got are fetched from NVIDIA's server, for minutes",
+)
+def no_download(bench: Bench) -> None:
+    """Fail at once: a layer that needs such a kernel is not entered, and a pass needs none of them otherwise."""
+
+    def download_file(source: Any, *_args: Any, **_kwargs: Any) -> Any:
+        raise CompileError(f"FlashInfer's kernel {source} was to be downloaded, and a pass runs none")
+
+    bench.replace("flashinfer.jit.cubin_loader", "download_file", download_file)
+
+
+@stage(
+    "vllm",
     "flashinfer.network",
     "without flashinfer-cubin vLLM takes TensorRT-LLM's attention kernels only where NVIDIA's server answers this machine",
 )

@@ -109,6 +109,21 @@ def fa3_schedule(bench: Bench) -> None:
     bench.replace_everywhere("vllm.vllm_flash_attn.flash_attn_interface", "get_scheduler_metadata", plan)
 
 
+@stage("vllm", "kernels.flash-attention", "in an attention layer, which the warm-up enters, FlashAttention runs on a device")
+def flash_attention(bench: Bench) -> None:
+    """Return empty outputs: a row for each query, as wide as the values, and sums' logarithms where they are asked."""
+    import torch
+
+    def attend(q: Any, k: Any, v: Any, *_args: Any, out: Any = None, return_softmax_lse: bool = False, **_kwargs: Any) -> Any:
+        del k
+        result = torch.empty(*q.shape[:-1], v.shape[-1], dtype=q.dtype, device=q.device) if out is None else out
+        if not return_softmax_lse:
+            return result
+        return result, torch.empty(q.shape[1], q.shape[0], dtype=torch.float32, device=q.device)
+
+    bench.replace_everywhere("vllm.vllm_flash_attn.flash_attn_interface", "flash_attn_varlen_func", attend)
+
+
 def _rebind(bench: Bench, package: str, name: str, before: Any, after: Any) -> None:
     import sys
 
