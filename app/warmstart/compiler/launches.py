@@ -87,8 +87,7 @@ class Launches:
                 # Of all that a compile leaves, a start reads the binary and its description.
                 knobs.compilation.store_binary_only = True
                 made = warm_up(kernel, *map(described, args), **{name: described(value) for name, value in kwargs.items()})
+            self.kernels.add(made.hash)
         except Exception as error:  # noqa: BLE001 - of the compiler's; the server's own start will tell
             self.failed[f"{getattr(kernel, '__name__', kernel)}: {type(error).__name__}: {shorten(error)}"] += 1
-        else:
-            self.kernels.add(made.hash)
-            self.alive()
+        self.alive()

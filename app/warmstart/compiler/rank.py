@@ -136,7 +136,8 @@ def _compile(place: Place, api_config: Any, job: Job, ready: Ready, reporter: Re
     report = _report(place, executor.driver_worker.worker, watch, bench, root)
     if device:
         report["gpu_memory"] = device.figures()
-    if watch.modules and job.kernels and place.index == _sampling(config):
+    # A process that has used a GPU cannot be forked; with one in sight the server's own start is near.
+    if watch.modules and job.kernels and not bench.real and place.index == _sampling(config):
         report |= warmup.compile_kernels(executor, bench, root, reporter, job.deadline or float("inf"))
         reporter.phase("kernels")
     return report | {"seconds": reporter.seconds, "peak_bytes": peak_bytes()}

@@ -93,7 +93,6 @@ def _run(executor: RankExecutor, bench: Bench, root: Path, tell: Callable[[int],
         with bench.mode, torch.compiler.set_stance("force_eager"):
             executor.warm_up(bench)
     except Exception as error:  # noqa: BLE001 - whatever torch or vLLM raise: it is told, and costs the server seconds
-        traceback.print_exc()
         place = traceback.extract_tb(error.__traceback__)[-1]
         reason = f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}: {shorten(error)}"
     return {

@@ -222,6 +222,9 @@ def _told(event: Mapping[str, Any]) -> str:
         case "report":
             modules = event["modules"]
             done = f"{rank}done: {len(modules)} module(s), {sum(module['entries'] for module in modules)} graphs"
-            return f"{done}, {event['kernels']} other Triton kernels" if "kernels" in event else done
+            if "kernels" not in event:
+                return done
+            ended = f", then {shorten(event['kernels_reason'], 200)}" if event["kernels_reason"] else ""
+            return f"{done}, {event['kernels']} other Triton kernels{ended}"
         case _:
             return rank + " ".join(f"{name}={shorten(value, 80)}" for name, value in event.items() if name != "rank")
