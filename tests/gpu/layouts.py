@@ -1,8 +1,9 @@
 """What a model's layers hold after vLLM has loaded and post-processed their weights: with a GPU, or as the pass sees it.
 
-`python -m tests.gpu.layouts real OUTPUT` or `python -m tests.gpu.layouts h200 OUTPUT`: loads every case by vLLM's own dummy
-loader into one process, with real kernels on the GPU in sight, or with the seams of the pass for the named GPU type of the
-catalog. Writes a JSON object, case → what was found, or the error that ended it. `ONLY` in the environment names cases.
+`python -m tests.gpu.layouts real OUTPUT`, `… h200 OUTPUT` or `… cpu:h200 OUTPUT`: loads every case by vLLM's own dummy
+loader into one process, with real kernels on the GPU in sight, with the seams of the pass for the named GPU type of the
+catalog, or with real numbers on the CPU, where that GPU type is only talked of and a kernel ends the case. Writes a JSON
+object, case → what was found, or the error that ended it. `ONLY` in the environment names cases.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import enum
 import gc
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -32,6 +34,8 @@ _DEEPEST = 5
 _ELSEWHERE = frozenset(
     ["quant_config", "vllm_config", "hf_config", "config", "model_config", "compilation_config", "router", "runner"]
 )
+# Seams by which the pass stands in for kernels and for weights: with real numbers on the CPU, nothing may.
+_STAND_INS = ("weights.", "kernels.", "humming.", "flashinfer.")
 _NOT_OURS = ("vllm.config", "vllm.transformers_utils", "vllm.distributed", "vllm.forward_context", "vllm.lora")
 
 
@@ -97,10 +101,11 @@ def prepare(gpu: str, folder: Path) -> Any:
         _fill_evenly()
         return None
     from warmstart.compiler import stub
-    from warmstart.compiler.seams import Bench
+    from warmstart.compiler.seams import Bench, seams_of
     from warmstart.gpus import load_catalog
 
-    bench = Bench(gpu=load_catalog().parse(gpu), visible=1, versions="vLLM")
+    side, _, name = gpu.rpartition(":")
+    bench = Bench(gpu=load_catalog().parse(name), visible=1, versions="vLLM")
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     ctypes.CDLL(str(stub.ensure(folder)), mode=ctypes.RTLD_GLOBAL)
     bench.install("driver")
@@ -111,11 +116,43 @@ def prepare(gpu: str, folder: Path) -> Any:
     import vllm.v1.worker.gpu_model_runner
     import vllm.v1.worker.gpu_worker  # noqa: F401 - the seams replace what these import by name
 
+    if side == "cpu":
+        for seam in seams_of("vllm"):
+            if seam.fits(real=False) and not seam.name.startswith(_STAND_INS):
+                with bench.named(seam.name):
+                    seam.install(bench)
+        _fill_evenly()
+        return on_cpu()
     bench.install("vllm")
     from warmstart.compiler.hybrid import HybridMode
 
     bench.mode = HybridMode()
     return bench.mode
+
+
+def on_cpu() -> Any:
+    """Return a mode under which every tensor that is asked for on a GPU is a real one on the CPU."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._pytree import tree_map
+
+    def here(value: Any) -> Any:
+        if isinstance(value, torch.device) and value.type == "cuda":
+            return torch.device("cpu")
+        return "cpu" if isinstance(value, str) and re.fullmatch(r"cuda(:\d+)?", value) else value
+
+    class OnCpu(TorchFunctionMode):
+        places: dict[str, int] = {}  # noqa: RUF012 - what HybridMode counts, here always empty
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            del types
+            if func is torch.Tensor.cuda:
+                return args[0]
+            args, kwargs = tree_map(here, (args, dict(kwargs or {})))
+            kwargs.pop("pin_memory", None)
+            return func(*args, **kwargs)
+
+    return OnCpu()
 
 
 def _fill_evenly() -> None:
@@ -143,6 +180,7 @@ def load(case: Case, folder: Path, mode: Any) -> dict[str, Any]:
     import contextlib
 
     import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
     from vllm.config import set_current_vllm_config
     from vllm.distributed.parallel_state import ensure_model_parallel_initialized, init_distributed_environment
     from vllm.model_executor.model_loader import get_model
@@ -161,7 +199,7 @@ def load(case: Case, folder: Path, mode: Any) -> dict[str, Any]:
             init_distributed_environment(1, 0, f"file://{folder}/world", 0, "nccl")
             ensure_model_parallel_initialized(1, 1)
         model = get_model(vllm_config=config)
-        if mode is not None:
+        if isinstance(mode, FakeTensorMode):
             settle(model)
         found = Found()
         for name, module in model.named_modules():
@@ -269,7 +307,8 @@ def main(gpu: str, output: Path) -> None:
             print(
                 f"LAYOUT {gpu} {case.name} {seconds} s {results[case.name].get('error', 'loaded')}", file=sys.stderr, flush=True
             )
-    output.write_text(json.dumps({"cases": results, "humming": humming_device()}))
+    humming = {} if gpu.startswith("cpu:") else humming_device()
+    output.write_text(json.dumps({"cases": results, "humming": humming}))
     os._exit(0)  # destructors would call into a CUDA that may not be there
 
 
