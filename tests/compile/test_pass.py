@@ -60,6 +60,19 @@ def test_a_new_process_with_other_paths_loads_it_and_compiles_nothing(first: Pas
     assert rank.factors == first.report.ranks[0].factors
 
 
+def test_graphs_beside_their_artifact_are_found_at_the_servers_root(model: Path, tmp_path: Path) -> None:
+    """A server may ask for that (the only way there is on older lines): the pass ran elsewhere, for the server's root."""
+    env = {"VLLM_USE_MEGA_AOT_ARTIFACT": "0"}
+    own, servers = tmp_path / "own", tmp_path / "servers"
+    first = compiled(request(model, own, env=env, server_root=servers)).report
+    own.rename(servers)
+    for folder in servers.glob("torch_compile_cache/torch_aot_compile/*/inductor_cache"):
+        shutil.rmtree(folder)
+    second = compiled(request(model, servers, env=env)).report
+    assert (first.outcome, second.outcome, second.aot_keys) == ("compiled", "loaded", first.aot_keys)
+    assert [rank.graphs_compiled for rank in second.ranks] == [0]
+
+
 def test_nothing_of_ours_is_in_the_factors_of_vllms_key(first: Pass) -> None:
     """Environment and Inductor factors, computed by a stock process without the pass, are the same."""
     stock = """

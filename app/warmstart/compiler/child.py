@@ -183,7 +183,7 @@ def _run(job: Job, ready: Ready, reporter: Reporter) -> int:
     if reason:
         reporter.send("nothing", reason=reason)
         return 0
-    places = rank.places(ready.line, config)
+    places = rank.places(config)
     reporter.send("world", ranks=len(places))
     if len(places) == 1:
         return rank.compile_place(places[0], config, job, ready, reporter.of(places[0].index))

@@ -18,7 +18,6 @@ from warmstart.errors import UnsupportedError
 if TYPE_CHECKING:
     from warmstart.compiler.child import Job, Ready, Reporter
     from warmstart.compiler.hybrid import HybridMode
-    from warmstart.compiler.lines import Line
     from warmstart.compiler.seams.base import Bench
 
 
@@ -72,7 +71,7 @@ def nothing_to_compile(config: Any) -> str:
     return ""
 
 
-def places(line: Line, config: Any) -> list[Place]:
+def places(config: Any) -> list[Place]:
     """Return every rank of the server's world.
 
     Raises:
@@ -89,8 +88,6 @@ def places(line: Line, config: Any) -> list[Place]:
         )
     if not envs.VLLM_USE_AOT_COMPILE:
         raise UnsupportedError("VLLM_USE_AOT_COMPILE=0 is not supported", hint="leave it at its default (1)")
-    if line.whole_artifacts and not envs.VLLM_USE_MEGA_AOT_ARTIFACT:
-        raise UnsupportedError("VLLM_USE_MEGA_AOT_ARTIFACT=0 is not supported", hint="leave it at its default (1)")
     world, on_node = parallel.world_size, parallel.data_parallel_size_local or parallel.data_parallel_size
     return [
         Place(dp_rank * world + rank, dp_rank, rank, (dp_rank % on_node) * world + rank)

@@ -128,6 +128,8 @@ COMPILATION = (
     _small("o3", "-O3"),
     _small("enforce-eager", "--enforce-eager", nothing="compilation is off"),
     _small("stock-torch-compile", *_compile(mode=1), nothing="keeps no artifacts"),
+    # Its graphs lie beside the artifact then.
+    _small("no-mega-artifact", env={"VLLM_USE_MEGA_AOT_ARTIFACT": "0"}),
     _small("cudagraph-none", *_compile(cudagraph_mode="NONE")),
     _small("cudagraph-full", *_compile(cudagraph_mode="FULL")),
     _small("compile-sizes", *_compile(compile_sizes=[1, 8])),
@@ -190,9 +192,6 @@ POOLING = (
 REFUSED = (
     _small("two-nodes", "--nnodes", "2", "--tensor-parallel-size", "16", refused="UnsupportedError: a server over 2 nodes"),
     _small("no-aot", env={"VLLM_USE_AOT_COMPILE": "0"}, refused="UnsupportedError: VLLM_USE_AOT_COMPILE=0"),
-    _small(
-        "no-mega-artifact", env={"VLLM_USE_MEGA_AOT_ARTIFACT": "0"}, refused="UnsupportedError: VLLM_USE_MEGA_AOT_ARTIFACT=0"
-    ),
     _small("cache-off", env={"VLLM_DISABLE_COMPILE_CACHE": "1"}, nothing="VLLM_DISABLE_COMPILE_CACHE"),
     _small("heads-not-divisible", "--tensor-parallel-size", "3", refused="UsageError: "),
     _small("unknown-option", "--no-such-option", refused="UsageError: vllm serve does not accept these arguments"),

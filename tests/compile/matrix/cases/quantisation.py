@@ -118,6 +118,14 @@ CASES = (
     _case("modelopt-fp8-kv", EXPERTS, "Using FLASHINFER_TRTLLM Fp8 MoE backend", gpu=B200),
     _case("ct-w4a16", EXPERTS, "Using 'MARLIN' WNA16 MoE backend", gpu=B200),
     _case("none", DENSE, args=("--kv-cache-dtype", "fp8"), gpu=B200),
+    # vLLM 0.33 has it no more.
+    Case(
+        name="dense-bitsandbytes-h200",
+        topic="quantisation",
+        model=DENSE,
+        args=("--quantization", "bitsandbytes"),
+        refused="UsageError: vLLM refuses this configuration",
+    ),
     Case(
         name="dense-without-flashinfer-cubin-b200",
         topic="quantisation",
