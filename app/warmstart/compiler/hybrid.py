@@ -47,8 +47,6 @@ class HybridMode(FakeTensorMode):  # type: ignore[misc]
         if kwargs.get("pin_memory"):
             kwargs["pin_memory"] = False
         leaves = list(_leaves((args, kwargs)))
-        if kwargs.get("generator") is not None:
-            kwargs["generator"] = None  # no number of a fake tensor is drawn
         fake = any(isinstance(leaf, FakeTensor) for leaf in leaves)
         if not fake and not any(isinstance(leaf, torch.device) and leaf.type == "cuda" for leaf in leaves):
             if func is aten._pin_memory.default:
@@ -56,6 +54,8 @@ class HybridMode(FakeTensorMode):  # type: ignore[misc]
             if func is aten.is_pinned.default:
                 return True
             return func(*args, **kwargs)
+        if kwargs.get("generator") is not None:
+            kwargs["generator"] = None  # no number of a fake tensor is drawn
         answer = _DATA_DEPENDENT.get(func) if fake else None
         if answer is not None:
             self.reads[str(func)] += 1
