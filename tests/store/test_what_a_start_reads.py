@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from warmstart.gpus import load_catalog
 MODEL = Path(__file__).resolve().parents[2] / "examples/qwen3-0.6b/model"
 LONG_AGO = 10**9
 KEPT_FOR_EXPLAIN = "cache_key_factors.json"
+OF_A_GRAPH = re.compile(rf"{FOLDER}/[A-Z2-7]{{52}}/(__grp__)?triton_\w+\.(cubin|json)")
 
 
 def compile_into(root: Path, model: Path) -> CompileReport:
@@ -68,12 +70,16 @@ def test_a_start_from_what_travelled_compiles_nothing_and_opens_all_of_it(tmp_pa
     assert second.outcome == "loaded"
     assert second.aot_keys == first.aot_keys
     assert [rank.graphs_compiled for rank in second.ranks] == [0]
-    assert [(rank.kernels, rank.kernels_reason) for rank in second.ranks] == [(kernels, "")]
+    of_graphs = {path for path in installed if OF_A_GRAPH.fullmatch(path)}
+    binaries = [path for path in of_graphs if path.endswith(".cubin")]
+    assert binaries
+    assert [(rank.kernels, rank.kernels_reason) for rank in second.ranks] == [(kernels - len(binaries), "")]
     after = files(root)
     assert {path for path in after if path.startswith(FOLDER)} == {path for path in installed if path.startswith(FOLDER)}
-    unread = {path for path in installed if after[path].st_atime_ns == LONG_AGO}
+    # A kernel of a graph is loaded when a GPU is to run it; that its file is there keeps torch from writing it.
+    unread = {path for path in installed if after[path].st_atime_ns == LONG_AGO} - of_graphs
     assert {Path(path).name for path in unread} <= {KEPT_FOR_EXPLAIN}
     groups = {path for path in installed if Path(path).name.startswith("__grp__")}
-    assert len(groups) == kernels >= 20
+    assert len(groups) == kernels >= 20 + len(binaries)
     assert all(decide(path) in RULES for path in installed), "no file travels only because no rule knows it"
     assert packed.folder_bytes / packed.stored_bytes >= 40

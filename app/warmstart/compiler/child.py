@@ -23,6 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from warmstart.compiler.launches import FOLDER
 from warmstart.compiler.lines import Line, installed
 from warmstart.compiler.seams import Bench
 from warmstart.compiler.warned import Warned
@@ -177,6 +178,9 @@ def _run(job: Job, ready: Ready, reporter: Reporter) -> int:
     from warmstart.compiler import rank
 
     os.environ["VLLM_CACHE_ROOT"] = job.cache_root
+    # Where the server is to look for kernels. An artifact holds its own, too, with all that a compile leaves, and torch writes
+    # each that it does not find there before the model is called.
+    os.environ["TRITON_CACHE_DIR"] = str(Path(job.cache_root, FOLDER))
     os.chdir(job.folder)
     config = rank.configure(job, ready, reporter)
     reason = rank.nothing_to_compile(config)

@@ -139,7 +139,7 @@ def _environment(request: CompileRequest) -> dict[str, str]:
     package = str(Path(errors.__file__).parents[1])
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, environment.get("PYTHONPATH", "")]))
     environment["VLLM_CACHE_ROOT"] = str(request.cache_root)
-    environment.pop("TRITON_CACHE_DIR", None)  # the server's, which holds other kernels than those of the artifacts
+    environment.pop("TRITON_CACHE_DIR", None)  # the server's; each pass has its own
     environment["VLLM_NO_USAGE_STATS"] = "1"
     environment["VLLM_LOGGING_LEVEL"] = "INFO"  # a warning that is not logged cannot be refused
     return environment

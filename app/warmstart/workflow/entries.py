@@ -107,7 +107,9 @@ def link_kernels(root: Path, environ: Mapping[str, str]) -> None:
         return
     if count and looked_at != folder:
         LOG.info(
-            "set TRITON_CACHE_DIR to %s on the vLLM container: it compiles %d Triton kernels itself otherwise", folder, count
+            "set TRITON_CACHE_DIR to %s on the vLLM container: it finds none of these %d Triton kernels otherwise",
+            folder,
+            count,
         )
 
 
