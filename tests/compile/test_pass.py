@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from tests.compile.conftest import Pass, compiled, request
 
+from warmstart.errors import UsageError
+
 pytestmark = pytest.mark.compile
 
 
@@ -107,6 +109,19 @@ def test_a_hub_name_keeps_its_place_in_the_key(model: Path, tmp_path: Path) -> N
     assert named.outcome == "compiled"
     again = compiled(request("Acme/Narrow-Qwen", tmp_path / "cache", model_files=model)).report
     assert (again.outcome, again.aot_keys) == ("loaded", named.aot_keys)
+
+
+def test_a_relative_path_is_the_servers_and_keeps_its_place_in_the_key(
+    first: Pass, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pass works in a folder of its own, and finds the model where the server does."""
+    monkeypatch.chdir(model.parent)
+    found = compiled(request(f"./{model.name}", tmp_path)).report
+    assert found.outcome == "compiled"
+    assert set(found.aot_keys).isdisjoint(first.report.aot_keys)
+    for outside in (f"../{model.parent.name}/{model.name}", "."):
+        with pytest.raises(UsageError, match="is not below this folder"):
+            compiled(request(outside, tmp_path))
 
 
 def test_no_file_of_the_pass_is_left_in_the_working_folder(first: Pass, model: Path, tmp_path: Path) -> None:

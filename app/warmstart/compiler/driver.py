@@ -42,6 +42,7 @@ def run_pass(request: CompileRequest, on_event: OnEvent | None = None, stop: Cal
         raise UsageError("no NVIDIA GPU is in sight", hint="give the container one, or compile without (--device none)")
     _writable(request.cache_root)
     with tempfile.TemporaryDirectory(prefix="warmstart-pass-", dir=request.work) as scratch:
+        _see(request.model, Path(scratch))
         named = request.model_files is not None and not Path(request.model).is_dir()
         if request.model_files is not None and named:
             cache = hub.lay_out(request.model, request.model_files, Path(scratch, "hub"))
@@ -74,6 +75,20 @@ def _absolute(request: CompileRequest) -> CompileRequest:
     """Return the request with absolute paths: the pass's processes work in another folder."""
     given = {name: getattr(request, name) for name in ("cache_root", "model_files", "stub", "work")}
     return dataclasses.replace(request, **{name: path.absolute() for name, path in given.items() if path is not None})
+
+
+def _see(model: str, scratch: Path) -> None:
+    """Let the pass, which works in `scratch`, find a model's folder at a relative path: vLLM's key holds the path as given."""
+    path = Path(model)
+    if path.is_absolute() or not path.is_dir():
+        return
+    if not path.parts or ".." in path.parts:
+        raise UsageError(
+            f"the model's path {model} is not below this folder", hint="write the absolute path, also for the server"
+        )
+    place = scratch / path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(path.absolute())
 
 
 def _check(request: CompileRequest, events: list[dict[str, Any]], code: int) -> None:
