@@ -1,19 +1,25 @@
 """Starts and service of a stock `vllm serve` on a GPU: on what a pass without one compiled, and on what vLLM compiles itself.
 
-Four kinds of start, in turn: `cold` (an empty cache root), `native warm` (the root that an earlier cold start left),
-`ours, first` (an empty root into which `warmstart run` has just installed) and `ours, second` (the same root again). Each is a
-start in a new container: nothing but its cache root is kept, so stock servers begin with an empty Triton cache. Seconds
-are vLLM's own (torch.compile, engine init), and those from the command's start to the first good answer to /health. New files
-are those below VLLM_CACHE_ROOT after the start. An unmeasured cold start fills the native root and the page cache before. With
---streams, several such rows run at once, spread over the GPUs, each in another order.
+Five kinds of start, in turn: `cold` (an empty cache root), `native warm` (the root that an earlier cold start left),
+`ours, first` (an empty root into which `warmstart run` has just installed), `ours, second` (the same root again) and
+`ours, tuned` (as the first, of a pass with `--device cuda`). Each is a start in a new container: nothing but its cache root is
+kept, so stock servers begin with an empty Triton cache. Seconds are vLLM's own (torch.compile, engine init), and those from the
+command's start to the first good answer to /health. New files are those below VLLM_CACHE_ROOT after the start. An unmeasured
+cold start fills the native root and the page cache before. With --streams, several such rows run at once, spread over the GPUs,
+each in another order.
 
-Then service: two servers side by side on one GPU, one on each cache, asked in turn by vLLM's own `bench serve` with the same
-seed. The model is Qwen3-0.6B as published, with dummy weights. `make bench-gpu` runs it on a machine with an NVIDIA GPU.
+Then service: three servers side by side on one GPU (ours, tuned, native), each on its cache, asked in turn by vLLM's own `bench
+serve` with the same seed, many requests at once and one at a time. What is compared is each round with the one beside it, for a
+machine's pace changes; how far a server's rounds are apart says what can be told. The model is Qwen3-0.6B as published, with
+dummy weights. `make bench-gpu` runs it on a machine with an NVIDIA GPU. GPU_TESTS_PASSES may name a folder of entries
+(tests/gpu/passes.py).
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
 import json
 import statistics
 import sys
@@ -27,12 +33,21 @@ sys.path[:0] = [str(HERE / "app"), str(HERE)]
 
 from tests.gpu import evidence  # noqa: E402
 from tests.gpu.cases import CASES, Server  # noqa: E402
+from tests.gpu.passes import Entry, entry, made_in  # noqa: E402
 from tests.gpu.programs import count, describe, serving, warmstart  # noqa: E402
 
-COLD, WARM, FIRST, SECOND = "cold", "native warm", "ours, first", "ours, second"
+COLD, WARM, FIRST, SECOND, TUNED = KINDS = "cold", "native warm", "ours, first", "ours, second", "ours, tuned"
 # Each order keeps `second` behind `first`.
-ORDERS = ((FIRST, WARM, SECOND, COLD), (COLD, FIRST, WARM, SECOND), (WARM, COLD, FIRST, SECOND), (FIRST, SECOND, COLD, WARM))
+ORDERS = (
+    (FIRST, WARM, SECOND, TUNED, COLD),
+    (COLD, TUNED, FIRST, WARM, SECOND),
+    (WARM, COLD, FIRST, SECOND, TUNED),
+    (TUNED, FIRST, COLD, SECOND, WARM),
+)
 MEASURES = ("torch_compile_seconds", "init_engine_seconds", "ready_seconds", "new_files")
+# Requests at once, and which part of --requests they are: one at a time is the GPU's and the engine's own latency.
+LOADS = {64: 1, 1: 32}
+SERVICE = ("request_throughput", "output_throughput", "median_ttft_ms", "median_tpot_ms", "median_e2el_ms")
 Row = dict[str, Any]
 
 
@@ -44,8 +59,8 @@ def main() -> int:
     parser.add_argument(
         "--streams", type=int, default=1, help="rows at once; with more than one, times are those of a busy machine"
     )
-    parser.add_argument("--service-rounds", type=int, default=5, help="0 leaves service out")
-    parser.add_argument("--requests", type=int, default=256)
+    parser.add_argument("--service-rounds", type=int, default=10, help="0 leaves service out")
+    parser.add_argument("--requests", type=int, default=512)
     parser.add_argument("--work", type=Path, help="folder for roots and logs; default: a temporary one")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -67,18 +82,25 @@ class Bench:
         self.logs = folder / "logs"
         self.logs.mkdir(parents=True)
         (self.case,) = (case for case in CASES if case.name == args.case)
-        self.server: Server = self.case.server(folder / "server")
         self.gpu = describe(folder)
-        self.spec = folder / "pod.json"
-        self.spec.write_text(json.dumps(self.server.pod()))
         self.native = folder / "native"
-        self.common = ("-f", str(self.spec), "--store", str(folder / "store"), *self.gpu.options)
+        self.server: Server
+        self.entries: dict[str, tuple[str, ...]] = {}
 
     def prepare(self) -> None:
-        """Publish an entry, compiled with the GPU hidden, while a cold start fills the native root and the page cache."""
-        with ThreadPoolExecutor(1) as pool:
+        """Publish two entries, made without and with the GPU, while a cold start fills the native root and the page cache."""
+        made = made_in(self.folder)
+        self.server = self.case.server(made / self.case.name)
+        with ThreadPoolExecutor(2) as pool:
             cold = pool.submit(self.start, self.native, "prepare", 0)
-            code, result = warmstart("precompile", *self.common, env=self.server.env, log=self.logs / "precompile", hidden=True)
+            hidden: Entry = pool.submit(entry, self.case, made, self.gpu).result()
+            words = ("-f", str(hidden.spec), *self.gpu.options)
+            tuned = (*words, "--store", str(self.folder / "store-tuned"))
+            self.entries = {FIRST: (*words, "--store", str(hidden.store)), TUNED: tuned}
+            log = self.logs / "precompile-tuned"
+            code, result = warmstart(
+                "precompile", *tuned, "--device", "cuda", "--tuning-memory", "0", env=self.server.env, log=log
+            )
             if code != 0:
                 raise SystemExit(json.dumps(result))
             cold.result()
@@ -94,18 +116,18 @@ class Bench:
             order = ORDERS[(stream + turn) % len(ORDERS)]
             place = self.folder / f"stream-{stream}-{turn}"
             for kind in order:
-                root = {COLD: place / "cold", WARM: self.native, FIRST: place / "ours", SECOND: place / "ours"}[kind]
-                if kind == FIRST:
-                    self.install(root)
-                row = self.start(root, f"{kind.replace(', ', '-').replace(' ', '-')}-{stream}-{turn}", stream % count())
+                root = self.native if kind == WARM else place / slug(kind.replace(SECOND, FIRST))
+                if kind in self.entries:
+                    self.install(root, kind)
+                row = self.start(root, f"{slug(kind)}-{stream}-{turn}", stream % count())
                 rows.append({"kind": kind, "stream": stream, "round": turn, **row})
                 print(json.dumps(rows[-1]), flush=True)
         return rows
 
-    def install(self, root: Path) -> None:
+    def install(self, root: Path, kind: str) -> None:
         """Run the init container's command into an empty root."""
         code, result = warmstart(
-            *("run", *self.common, "--cache-root", str(root), "--on-miss", "skip", "--fail-closed"),
+            *("run", *self.entries[kind], "--cache-root", str(root), "--on-miss", "skip", "--fail-closed"),
             env=self.server.env,
             log=self.logs / "run",
         )
@@ -131,28 +153,35 @@ class Bench:
         }
 
     def service(self) -> list[Row]:
-        """Ask both servers in turn; the order changes from round to round."""
-        root = self.folder / "service"
-        self.install(root)
+        """Ask the servers in turn; the order changes from round to round."""
+        roots = {"ours": self.folder / "service-ours", "tuned": self.folder / "service-tuned", "native": self.native}
+        self.install(roots["ours"], FIRST)
+        self.install(roots["tuned"], TUNED)
         rows = []
-        with (
-            serving(self.server, root, self.logs / "service-ours", [0]) as ours,
-            serving(self.server, self.native, self.logs / "service-native", [0]) as native,
-        ):
-            pair = [("ours", ours.port), ("native", native.port)]
-            for name, port in pair:
+        with contextlib.ExitStack() as stack, ThreadPoolExecutor(len(roots)) as pool:
+            servers = {name: serving(self.server, root, self.logs / f"service-{name}", [0]) for name, root in roots.items()}
+            ports = {
+                name: running.port
+                for name, running in zip(servers, pool.map(stack.enter_context, servers.values()), strict=True)
+            }
+            for name, port in ports.items():
                 ask(port, self.server.model, 32, seed=1)
                 print(f"{name} is warm", flush=True)
             for turn in range(self.args.service_rounds):
-                for name, port in pair if turn % 2 == 0 else pair[::-1]:
-                    rows.append(
-                        {"server": name, "round": turn, **ask(port, self.server.model, self.args.requests, seed=7 + turn)}
-                    )
-                    print(json.dumps(rows[-1]), flush=True)
+                for at_once, part in LOADS.items():
+                    for name, port in sorted(ports.items(), reverse=turn % 2 == 1):
+                        told = ask(port, self.server.model, self.args.requests // part, seed=7 + turn, at_once=at_once)
+                        rows.append({"server": name, "round": turn, "at_once": at_once, **told})
+                        print(json.dumps(rows[-1]), flush=True)
         return rows
 
 
-def ask(port: int, model: str, requests: int, seed: int) -> Row:
+def slug(kind: str) -> str:
+    """Return a kind of start as a file's name."""
+    return kind.replace(", ", "-").replace(" ", "-")
+
+
+def ask(port: int, model: str, requests: int, seed: int, at_once: int = 64) -> Row:
     """Run vLLM's `bench serve` in this process (its imports take longer than it) and return what it measured."""
     from vllm.benchmarks import serve
     from vllm.utils.argparse_utils import FlexibleArgumentParser
@@ -161,9 +190,10 @@ def ask(port: int, model: str, requests: int, seed: int) -> Row:
     serve.add_cli_args(parser)
     words = ["--port", str(port), "--model", model, "--dataset-name", "random", "--seed", str(seed), "--disable-tqdm"]
     words += ["--random-input-len", "512", "--random-output-len", "128", "--num-prompts", str(requests), "--ignore-eos"]
-    found = serve.main(parser.parse_args([*words, "--max-concurrency", "64", "--percentile-metrics", "ttft,tpot,itl,e2el"]))
-    names = ("request_throughput", "output_throughput", "median_ttft_ms", "median_tpot_ms", "median_e2el_ms", "completed")
-    return {name: found[name] for name in names}
+    found = serve.main(
+        parser.parse_args([*words, "--max-concurrency", str(at_once), "--percentile-metrics", "ttft,tpot,itl,e2el"])
+    )
+    return {name: found[name] for name in (*SERVICE, "completed")}
 
 
 def print_starts(rows: list[Row]) -> None:
@@ -172,29 +202,33 @@ def print_starts(rows: list[Row]) -> None:
         "\n| start | n | torch.compile, s | engine init, s | to /health, s | new files | graphs compiled | artifacts loaded |"
     )
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
-    for kind in (COLD, WARM, FIRST, SECOND):
+    for kind in KINDS:
         of = [row for row in rows if row["kind"] == kind]
         cells = [spread([row[name] for row in of]) for name in MEASURES]
         cells += [spread([row[name] for row in of]) for name in ("compiled_graphs", "loaded")]
         print(f"| {kind} | {len(of)} | {' | '.join(cells)} |")
-    for kind in (FIRST, SECOND):
+    for kind in (FIRST, SECOND, TUNED):
         ratios = [ratio(rows, kind, WARM, name) for name in MEASURES[:3]]
         print(f"{kind} / native warm: torch.compile {ratios[0]}, engine init {ratios[1]}, to /health {ratios[2]}")
 
 
 def print_service(rows: list[Row]) -> None:
-    """Print medians of both servers, and their ratio."""
-    print("\n| service | requests/s | output tokens/s | TTFT, ms | TPOT, ms | whole request, ms |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: |")
-    names = ("request_throughput", "output_throughput", "median_ttft_ms", "median_tpot_ms", "median_e2el_ms")
-    for server in ("ours", "native"):
-        print(f"| {server} | {' | '.join(spread([row[name] for row in rows if row['server'] == server]) for name in names)} |")
-    if rows:
-        both = [
-            [statistics.median(row[name] for row in rows if row["server"] == server) for server in ("ours", "native")]
-            for name in names
-        ]
-        print(f"| ours / native | {' | '.join(f'{ours / native:.3f}' for ours, native in both)} |")
+    """Print medians of the servers for each load, and the median of the rounds' ratios."""
+    print("\n| at once | service | requests/s | output tokens/s | TTFT, ms | TPOT, ms | whole request, ms |")
+    print("| ---: | --- | ---: | ---: | ---: | ---: | ---: |")
+    for at_once in LOADS:
+        load = [row for row in rows if row["at_once"] == at_once]
+        of = {name: [row for row in load if row["server"] == name] for name in ("ours", "tuned", "native")}
+        for name, found in of.items():
+            print(f"| {at_once} | {name} | {' | '.join(spread([row[measure] for row in found]) for measure in SERVICE)} |")
+        for name, pairs in (
+            ("ours / native", zip(of["ours"], of["native"], strict=True)),
+            ("tuned / native", zip(of["tuned"], of["native"], strict=True)),
+            ("native, round to round", itertools.pairwise(of["native"])),
+        ):
+            both = list(pairs)
+            ratios = [spread([one[measure] / other[measure] for one, other in both]) for measure in SERVICE]
+            print(f"| {at_once} | {name} | {' | '.join(ratios)} |")
 
 
 def spread(values: list[Any]) -> str:

@@ -13,6 +13,7 @@ Config = dict[str, Any]
 Model = Callable[[Path], Path]
 
 _TOKENS_AT_MOST = 4096
+_GRANITE = Path(__file__).parents[1] / "compile/matrix/models/granite-4.0-h-micro/config.json"
 _NOT_LLAMA = ("use_sliding_window", "sliding_window", "max_window_layers")
 FP8_BLOCK: Config = {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3", "weight_block_size": [128, 128]}
 FP8_STATIC: Config = {"quant_method": "fp8", "activation_scheme": "static"}
@@ -80,6 +81,11 @@ def qwen3_30b_a3b(folder: Path) -> Path:
 def qwen3_next(folder: Path) -> Path:
     """Write a narrow Qwen3-Next: three gated-delta-net layers to one of attention, a mixture of experts in each."""
     return write(folder, _QWEN3_NEXT)
+
+
+def granite_hybrid(folder: Path) -> Path:
+    """Write Granite 4.0 H Micro: its widths, three layers of Mamba2 and one of attention."""
+    return write(folder, json.loads(_GRANITE.read_text()))
 
 
 def gemma3(folder: Path) -> Path:

@@ -21,7 +21,9 @@ from typing import Any
 
 from tests.gpu.cases import Server
 
-_HIDDEN = {"CUDA_VISIBLE_DEVICES": ""}
+from warmstart.gpus import GpuProfile, load_catalog
+
+HIDDEN = {"CUDA_VISIBLE_DEVICES": ""}
 _START_SECONDS = 1200.0
 _STOP_SECONDS = 120.0
 _ANSWER_SECONDS = 120.0
@@ -41,13 +43,18 @@ class Gpu:
     id: str
     options: tuple[str, ...]
 
+    def profile(self) -> GpuProfile:
+        """Return that entry."""
+        file = next((Path(word) for word in self.options if word.endswith(".json")), None)
+        return load_catalog(file).get(self.id)
+
 
 def warmstart(*words: str, env: dict[str, str], log: Path | None = None, hidden: bool = False) -> tuple[int, Any]:
     """Run a warmstart command; return its exit code and its JSON result. `hidden` keeps the GPU from it.
 
     What it says on the way goes to `log`, or to where this process's messages go.
     """
-    environment = {**os.environ, **env, **(_HIDDEN if hidden else {})}
+    environment = {**os.environ, **env, **(HIDDEN if hidden else {})}
     command = [sys.executable, "-m", "warmstart", *words]
     with contextlib.ExitStack() as stack:
         stderr = stack.enter_context(log.open("ab")) if log else None

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.gpu import evidence
-from tests.gpu.cases import Case
+from tests.gpu.cases import Case, Server
 from tests.gpu.evidence import Started
-from tests.gpu.programs import Gpu, ProgramError, count, serving, warmstart
+from tests.gpu.passes import Entry, Kept, entry, kept, made_in, must
+from tests.gpu.programs import Gpu, count, serving, warmstart
 
 AT_ONCE = "GPU_TESTS_AT_ONCE"
 
@@ -48,10 +49,10 @@ class Proof:
 
     case: Case
     folder: Path
-    compiled: dict[str, Any]
+    entry: Entry
+    kept: Kept
     installed: dict[str, Any]
     verified: tuple[int, dict[str, Any]]
-    kept: dict[str, Any]
     ours: Start
     native: Start
 
@@ -89,9 +90,14 @@ class Proof:
         return {digest: name for digest, name in evidence.own_kernels(self.ours.after).items() if digest not in before}
 
     @property
+    def compiled(self) -> dict[str, Any]:
+        """Return what `precompile` told."""
+        return self.entry.compiled
+
+    @property
     def pass_root(self) -> Path:
         """Return the cache root of the pass that was kept."""
-        return self.folder / "pass"
+        return self.kept.root
 
     @property
     def native_root(self) -> Path:
@@ -105,7 +111,7 @@ class Proofs:
     def __init__(self, cases: Iterable[Case], gpu: Gpu, folder: Path) -> None:
         self._gpu = gpu
         self._places = _Places(count())
-        self._store = folder / "store"
+        self._passes = made_in(folder)
         at_once = int(os.environ.get(AT_ONCE, "1"))
         self._pool = ThreadPoolExecutor(at_once)
         self._of: Mapping[str, Future[Proof]] = {
@@ -121,38 +127,29 @@ class Proofs:
         self._pool.shutdown(cancel_futures=True)
 
     def _prove(self, case: Case, folder: Path) -> Proof:
-        folder.mkdir(parents=True)
-        server = case.server(folder)
-        spec, log = folder / "pod.json", folder / "warmstart.log"
-        spec.write_text(json.dumps(server.pod()))
-        common = ("-f", str(spec), "--store", str(self._store), *self._gpu.options)
-        code, (compiled,) = warmstart("precompile", *common, env=server.env, log=log, hidden=True)
-        _must(code == 0, compiled)
-        code, kept = warmstart(
-            *("compile", server.model, *self._gpu.options, "--cache-root", str(folder / "pass"), *server.args),
+        folder.mkdir(parents=True, exist_ok=True)
+        made, whole = entry(case, self._passes, self._gpu), kept(case, self._passes, self._gpu)
+        server, log, root = case.server(made.folder), folder / "warmstart.log", folder / "ours"
+        code, installed = warmstart(
+            *("run", "-f", str(made.spec), "--store", str(made.store), *self._gpu.options),
+            *("--cache-root", str(root), "--on-miss", "skip", "--fail-closed"),
             env=server.env,
             log=log,
-            hidden=True,
         )
-        _must(code == 0, kept)
-        root = folder / "ours"
-        code, installed = warmstart(
-            *("run", *common, "--cache-root", str(root), "--on-miss", "skip", "--fail-closed"), env=server.env, log=log
-        )
-        _must(code == 0, installed)
-        ours = self._start(case, folder, "ours")
+        must(code == 0, installed)
+        ours = self._start(server, folder, "ours")
         verified = warmstart(
             "verify", "--cache-root", str(root), "--server-log", str(folder / "ours.log"), env=server.env, log=log
         )
-        native = self._start(case, folder, "native")
-        proof = Proof(case, folder, compiled, installed, verified, kept, ours, native)
+        native = self._start(server, folder, "native")
+        proof = Proof(case, folder, made, whole, installed, verified, ours, native)
         (folder / "proof.json").write_text(json.dumps(proof.summary(), indent=1))
         return proof
 
-    def _start(self, case: Case, folder: Path, name: str) -> Start:
+    def _start(self, server: Server, folder: Path, name: str) -> Start:
         root, log = folder / name, folder / f"{name}.log"
         before = evidence.listing(root)
-        with serving(case.server(folder), root, log, self._places.next(case.gpus)) as running:
+        with serving(server, root, log, self._places.next(server.gpus)) as running:
             answers = running.answers()
         started = evidence.read(log.read_text(errors="replace"))
         return Start(started, running.ready_seconds, answers, before, evidence.listing(root))
@@ -170,8 +167,3 @@ class _Places:
             return list(range(gpus))
         with self._lock:
             return [next(self._turn)]
-
-
-def _must(good: bool, document: object) -> None:
-    if not good:
-        raise ProgramError(json.dumps(document))

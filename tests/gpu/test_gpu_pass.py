@@ -12,30 +12,14 @@ from pathlib import Path
 import pytest
 from tests.gpu import evidence
 from tests.gpu.cases import CASES
+from tests.gpu.passes import entry, made_in
 from tests.gpu.programs import Gpu, serving
 
-from warmstart.compiler import CompileReport, CompileRequest, run_pass
-from warmstart.gpus import load_catalog
+from warmstart.compiler import CompileRequest, run_pass
 
 pytestmark = pytest.mark.gpu
 _LITTLE = 10_000_000
 (DENSE,) = (case for case in CASES if case.name == "dense")
-
-
-def compiled(root: Path, folder: Path, gpu: Gpu, *, device: str, tuning_bytes: int = 8 << 20) -> CompileReport:
-    server = DENSE.server(folder)
-    file = next((Path(word) for word in gpu.options if word.endswith(".json")), None)
-    request = CompileRequest(
-        model=server.model,
-        args=server.args,
-        env={**os.environ, **server.env},
-        gpu=load_catalog(file).get(gpu.id),
-        cache_root=root,
-        gpu_count=1,
-        device=device,
-        tuning_bytes=tuning_bytes,
-    )
-    return run_pass(request)
 
 
 @pytest.mark.parametrize("tuning_bytes", [8 << 20, 0], ids=["8MiB", "no limit"])
@@ -43,12 +27,24 @@ def test_a_pass_on_the_gpu_arrives_at_the_same_key_and_is_loaded(
     tuning_bytes: int, tmp_path: Path, gpu: Gpu, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The server compiles nothing. With a limit, the pass takes less than 10 MB beyond the CUDA context."""
-    without = compiled(tmp_path / "without", tmp_path / "server", gpu, device="none")
-    report = compiled(tmp_path / "root", tmp_path / "server", gpu, device="cuda", tuning_bytes=tuning_bytes)
-    assert report.aot_keys == without.aot_keys
+    without = entry(DENSE, made_in(tmp_path), gpu)
+    server, root = DENSE.server(without.folder), tmp_path / "root"
+    report = run_pass(
+        CompileRequest(
+            model=server.model,
+            args=server.args,
+            env={**os.environ, **server.env},
+            gpu=gpu.profile(),
+            cache_root=root,
+            gpu_count=1,
+            device="cuda",
+            tuning_bytes=tuning_bytes,
+        )
+    )
+    assert list(report.aot_keys) == without.compiled["aot_keys"]
     (rank,) = report.ranks
     log = tmp_path / "server.log"
-    with serving(DENSE.server(tmp_path / "server"), tmp_path / "root", log, [0]) as running:
+    with serving(server, root, log, [0]) as running:
         ready = running.ready_seconds
     started = evidence.read(log.read_text(errors="replace"))
     figures = {"tuning_bytes": tuning_bytes, **rank.gpu_memory, "pass_seconds": report.seconds, "ready_seconds": ready}

@@ -46,7 +46,7 @@ def test_a_native_start_has_the_same_keys(proof: Proof) -> None:
     assert proof.native.started.compiled_graphs > 0
     assert proof.native.started.loaded == frozenset()
     assert evidence.aot_keys(proof.native.after) == frozenset(proof.compiled["aot_keys"])
-    assert frozenset(proof.kept["aot_keys"]) == frozenset(proof.compiled["aot_keys"])
+    assert frozenset(proof.kept.aot_keys) == frozenset(proof.compiled["aot_keys"])
 
 
 def test_the_graphs_are_those_that_the_server_traces(case: Case, proof: Proof) -> None:

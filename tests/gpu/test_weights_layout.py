@@ -24,6 +24,7 @@ from warmstart.compiler.reads import MARK
 
 pytestmark = pytest.mark.gpu
 _SECONDS = 900
+_CORES = 4  # for each pair of processes
 # Numbers of real weights, and what counts bytes or names objects of one process: no layout.
 _VALUES = ("scale_float", "_scale_cpu", "_ptr", "seed")
 
@@ -40,29 +41,55 @@ class Both:
 
 @pytest.fixture(scope="session")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
-    """Load every case on both sides, at the same time."""
+    """Load every case on both sides, at the same time, in as many processes as the machine has cores for."""
     folder = tmp_path_factory.mktemp("layouts")
-    gpu = describe(folder).id
-    sides = {"real": folder / "real.json", gpu: folder / "fake.json"}
-    root = str(Path(__file__).parents[2])
-    path = os.pathsep.join([root, str(Path(root, "app")), os.environ.get("PYTHONPATH", "")])
-    processes = {}
-    for side, output in sides.items():
-        env = {**os.environ, "VLLM_CACHE_ROOT": str(folder / side), "VLLM_NO_USAGE_STATS": "1", "PYTHONPATH": path}
+    shares, gpu = max(1, (os.cpu_count() or 1) // _CORES), describe(folder).id
+    loads = [
+        Load(side, folder / f"{side}-{share}", [case.name for case in CASES[share::shares]])
+        for share in range(shares)
+        for side in ("real", gpu)
+    ]
+    for load in loads:
+        load.wait()
+    real, fake = ([load.found for load in loads if (load.side == "real") == is_real] for is_real in (True, False))
+    return Both(_merged(real), _merged(fake), real[0]["humming"], fake[0]["humming"])
+
+
+class Load:
+    """A process that loads some of the cases on one side; it starts at once."""
+
+    def __init__(self, side: str, place: Path, names: list[str]) -> None:
+        self.side, self._place, self._output = side, place, place.with_suffix(".json")
+        root = str(Path(__file__).parents[2])
+        path = os.pathsep.join([root, str(Path(root, "app")), os.environ.get("PYTHONPATH", "")])
+        env = {**os.environ, "VLLM_CACHE_ROOT": str(place), "VLLM_NO_USAGE_STATS": "1", "PYTHONPATH": path}
         if side != "real":
             env["CUDA_VISIBLE_DEVICES"] = ""
-        with (folder / f"{side}.log").open("wb") as log:
-            command = [sys.executable, "-m", "tests.gpu.layouts", side, str(output)]
-            processes[side] = subprocess.Popen(command, stdout=log, stderr=log, env=env, cwd=folder)
-    for side, process in processes.items():
+        with place.with_suffix(".log").open("wb") as log:
+            command = [sys.executable, "-m", "tests.gpu.layouts", side, str(self._output)]
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, env={**env, "ONLY": ",".join(names)}, cwd=place.parent
+            )
+
+    def wait(self) -> None:
+        """Wait until it has ended, and fail where it left no result."""
         try:
-            process.wait(_SECONDS)
+            self._process.wait(_SECONDS)
         finally:
-            process.kill()
-        if not sides[side].is_file():
-            pytest.fail(f"{side} ended with {process.returncode}:\n" + (folder / f"{side}.log").read_text()[-3000:])
-    real, fake = (json.loads(output.read_text()) for output in sides.values())
-    return Both(real["cases"], fake["cases"], real["humming"], fake["humming"])
+            self._process.kill()
+        if not self._output.is_file():
+            log = self._place.with_suffix(".log").read_text(errors="replace")
+            pytest.fail(f"{self._place.name} ended with {self._process.returncode}:\n{log[-3000:]}")
+
+    @property
+    def found(self) -> dict[str, Any]:
+        """Return what it wrote."""
+        found: dict[str, Any] = json.loads(self._output.read_text())
+        return found
+
+
+def _merged(found: list[dict[str, Any]]) -> dict[str, Any]:
+    return {name: result for part in found for name, result in part["cases"].items()}
 
 
 def differences(real: dict[str, Any], fake: dict[str, Any]) -> list[str]:
