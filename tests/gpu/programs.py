@@ -8,6 +8,7 @@ import http.client
 import itertools
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -166,7 +167,8 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     process.wait(_STOP_SECONDS)
 
 
-_PORTS = itertools.count(18000 + os.getpid() % 1000)
+# Drawn, since another process of these tests may be starting servers as well, which listen only after a while.
+_PORTS = itertools.count(18000 + secrets.randbelow(14000))
 
 
 def _free_port() -> int:
