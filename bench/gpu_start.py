@@ -59,6 +59,7 @@ def main() -> int:
     parser.add_argument(
         "--streams", type=int, default=1, help="rows at once; with more than one, times are those of a busy machine"
     )
+    parser.add_argument("--without", action="append", default=[], choices=KINDS, help="a kind of start to leave out")
     parser.add_argument("--service-rounds", type=int, default=10, help="0 leaves service out")
     parser.add_argument("--requests", type=int, default=512)
     parser.add_argument("--work", type=Path, help="folder for roots and logs; default: a temporary one")
@@ -113,7 +114,7 @@ class Bench:
     def _stream(self, stream: int) -> list[Row]:
         rows = []
         for turn in range(self.args.rounds):
-            order = ORDERS[(stream + turn) % len(ORDERS)]
+            order = [kind for kind in ORDERS[(stream + turn) % len(ORDERS)] if kind not in self.args.without]
             place = self.folder / f"stream-{stream}-{turn}"
             for kind in order:
                 root = self.native if kind == WARM else place / slug(kind.replace(SECOND, FIRST))
@@ -202,12 +203,13 @@ def print_starts(rows: list[Row]) -> None:
         "\n| start | n | torch.compile, s | engine init, s | to /health, s | new files | graphs compiled | artifacts loaded |"
     )
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
-    for kind in KINDS:
+    measured = [kind for kind in KINDS if any(row["kind"] == kind for row in rows)]
+    for kind in measured:
         of = [row for row in rows if row["kind"] == kind]
         cells = [spread([row[name] for row in of]) for name in MEASURES]
         cells += [spread([row[name] for row in of]) for name in ("compiled_graphs", "loaded")]
         print(f"| {kind} | {len(of)} | {' | '.join(cells)} |")
-    for kind in (FIRST, SECOND, TUNED):
+    for kind in [kind for kind in measured if kind not in (COLD, WARM) and WARM in measured]:
         ratios = [ratio(rows, kind, WARM, name) for name in MEASURES[:3]]
         print(f"{kind} / native warm: torch.compile {ratios[0]}, engine init {ratios[1]}, to /health {ratios[2]}")
 
