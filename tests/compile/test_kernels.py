@@ -29,6 +29,8 @@ SERVERS = {
     "llama-3.2-1b": EVERY,
     "qwen3-30b-a3b": EVERY | {"fused_moe_kernel"},
     "granite-4.0-h-micro": EVERY | {"_chunk_scan_fwd_kernel", "_selective_scan_update_kernel"},
+    "lora": EVERY | {"_lora_shrink_kernel", "_lora_expand_kernel"},
+    "ngram": EVERY | {"_topp_sb_stats_kernel", "_topp_sb_step_kernel", "_topp_sb_mask_kernel"},
     "embedding": {"_prepare_prefill_inputs_kernel"},
 }
 

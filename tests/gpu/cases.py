@@ -31,7 +31,8 @@ class Case:
     """One server. `model` writes its configuration into a folder and returns the folder that `vllm serve` is given.
 
     `{folder}` in `args` stands for that folder's parent, where further models lie. `fused` are words that the generated code
-    of every rank must hold.
+    of every rank must hold. `beside` are kernels of functions that a layer compiles by itself when it runs, outside of what
+    vLLM keeps. `timed` says that a server chooses matrix products by timing them, which a pass without a GPU cannot.
     """
 
     name: str
@@ -41,6 +42,8 @@ class Case:
     modules: int = 1
     gpus: int = 1
     fused: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+    timed: bool = False
 
     def server(self, folder: Path) -> Server:
         """Write the model below `folder` and return the server."""
@@ -77,6 +80,9 @@ def _compilation(**settings: Any) -> tuple[str, ...]:
 
 _EAGLE = json.dumps({"method": "eagle", "model": "FOLDER/draft", "num_speculative_tokens": 3}).replace("FOLDER", "{folder}")
 _NGRAM = json.dumps({"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4})
+_TRITON_GDN = ("--additional-config", json.dumps({"gdn_prefill_backend": "triton"}))
+# The activation of shared experts.
+_ACTIVATION = ("triton_poi_fused_mul_silu_slice_0",)
 _FUSED = ("flashinfer_trtllm_fused_allreduce_norm",)
 
 CASES = (
@@ -86,9 +92,9 @@ CASES = (
     Case("qwen3-30b-a3b", models.qwen3_30b_a3b),
     Case("mixtral", models.mixtral),
     Case("gpt-oss-mxfp4", models.gpt_oss, ("--dtype", "bfloat16")),
-    Case("deepseek-mla", models.deepseek_v2_lite),
+    Case("deepseek-mla", models.deepseek_v2_lite, beside=_ACTIVATION),
     Case("qwen3-next-gdn", models.qwen3_next),
-    Case("qwen3-next-gdn-triton", models.qwen3_next, ("--additional-config", json.dumps({"gdn_prefill_backend": "triton"}))),
+    Case("qwen3-next-gdn-triton", models.qwen3_next, _TRITON_GDN, beside=_ACTIVATION),
     Case("granite-mamba2", models.granite_hybrid),
     Case("fp8-online", models.narrow(), ("--quantization", "fp8")),
     Case("fp8-block", models.narrow(quantization_config=models.FP8_BLOCK), env=NO_WARMUP),
@@ -104,7 +110,7 @@ CASES = (
     Case("o1", models.narrow(), ("-O1",)),
     Case("o3", models.narrow(), ("-O3",)),
     Case("ranges", models.narrow(), _compilation(compile_ranges_endpoints=[512])),
-    Case("sizes", models.narrow(), _compilation(compile_sizes=[1, 8])),
+    Case("sizes", models.narrow(), _compilation(compile_sizes=[1, 8]), timed=True),
     Case("long", models.narrow(), ("--max-model-len", "32768")),
     Case("batches", models.narrow(), ("--max-num-batched-tokens", "2048", "--max-num-seqs", "64")),
     Case("float16", models.narrow(), ("--dtype", "float16")),

@@ -14,8 +14,8 @@ from tests.gpu.cases import Case
 from tests.gpu.proofs import Proof
 
 pytestmark = pytest.mark.gpu
-# Servers whose every Triton kernel can be reached without a GPU.
-OWN_KERNELS_COMPLETE = ("dense", "lora", "ranges", "o1", "o3")
+# Servers of which some Triton kernels beside the graphs are not reached without a GPU.
+OWN_KERNELS_MISSING = ("granite-mamba2", "gpt-oss-mxfp4", "fp8-block-moe", "qwen3-next-gdn")
 _TIE = 0.02  # of a natural logarithm; bfloat16 logits of these models differ by about as much in their last digit
 
 
@@ -57,10 +57,18 @@ def test_the_graphs_are_those_that_the_server_traces(case: Case, proof: Proof) -
 
 
 def test_the_generated_kernels_are_those_of_the_server(case: Case, proof: Proof) -> None:
-    """The same fusions: Inductor generated kernels of the same names on both sides, and what must be fused is."""
-    server = evidence.kernels(proof.native_root)
+    """The same fusions: Inductor generated kernels of the same names on both sides, and what must be fused is.
+
+    For sizes that are compiled by themselves vLLM lets Inductor time its own matrix products against a library's; the pass has
+    the library's.
+    """
+    server, ours = evidence.kernels(proof.native_root), evidence.kernels(proof.pass_root)
     assert server
-    assert sorted(evidence.kernels(proof.pass_root) ^ server) == []
+    if case.timed:
+        assert any(name.startswith("triton_tem_") for name in server - ours)
+        assert not any(name.startswith("triton_tem_") for name in ours)
+    else:
+        assert (sorted(server - ours), sorted(ours - server)) == (sorted(case.beside), [])
     for root in (proof.native_root, proof.pass_root):
         code = evidence.generated(root)
         assert all(word in code for word in case.fused)
@@ -69,7 +77,7 @@ def test_the_generated_kernels_are_those_of_the_server(case: Case, proof: Proof)
 def test_the_server_finds_its_other_triton_kernels(case: Case, proof: Proof) -> None:
     """Those that vLLM's warm-up launches are there; what a server compiles beside them is in the figures of its case."""
     assert evidence.own_kernels(proof.ours.before)
-    assert proof.compiled_own_kernels() == {} or case.name not in OWN_KERNELS_COMPLETE
+    assert proof.compiled_own_kernels() == {} or case.name in OWN_KERNELS_MISSING
 
 
 def test_the_answers_are_those_of_a_server_that_compiled_for_itself(proof: Proof) -> None:

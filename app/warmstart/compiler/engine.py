@@ -9,6 +9,7 @@ GPU-bound steps after its model run.
 from __future__ import annotations
 
 import importlib
+import os
 import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from vllm.v1.executor.abstract import Executor
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 from vllm.v1.worker.worker_base import WorkerWrapperBase
 
-from warmstart.compiler.lines import ENCODER_WIDTHS, RANDOMIZED_PROFILE, WARM_UP
+from warmstart.compiler.lines import ENCODER_WIDTHS, RANDOMIZED_PROFILE, REGISTRY, WARM_UP
 from warmstart.errors import UsageError, shorten
 
 if TYPE_CHECKING:
@@ -98,16 +99,19 @@ class RankExecutor(UniProcExecutor):  # type: ignore[misc]
     def warm_up(self, bench: Bench) -> None:
         """Go through what a server does between its model and its first request, as far as it launches Triton kernels.
 
-        These are the calls that were put off (the sampler's run), then, with the newer model runner, requests on an empty KV
-        cache and a call of the model for each size of a CUDA graph.
+        These are the calls that were put off (the sampler's run), the kernels that were registered for it, then, with the newer
+        model runner, requests on an empty KV cache and a call of the model for each size of a CUDA graph.
         """
         worker = self.driver_worker.worker
         with set_current_vllm_config(worker.vllm_config), _inference_mode():
             for call in bench.later:
                 call()
-            if not getattr(worker, "use_v2_model_runner", False) or self._kv_cache_config is None:
+            newer = getattr(worker, "use_v2_model_runner", False) and self._kv_cache_config is not None
+            if newer:
+                worker.initialize_from_config(self._kv_cache_config)
+            self._compile_registered(worker, bench)
+            if not newer:
                 return
-            worker.initialize_from_config(self._kv_cache_config)
             received = getattr(worker.model_runner, "intermediate_tensors", None)
             if received is not None:
                 with bench.named("warmup.pipeline"):
@@ -117,9 +121,30 @@ class RankExecutor(UniProcExecutor):  # type: ignore[misc]
             warm_up = importlib.import_module("vllm.v1.worker.gpu.warmup").warmup_kernels
             warm_up(worker.model_runner, worker.execute_model, worker.sample_tokens)
             bench.launches.each_layer = False
-            for size in worker.vllm_config.compilation_config.cudagraph_capture_sizes or ():
+            config = worker.vllm_config
+            captured = config.compilation_config.cudagraph_capture_sizes or ()
+            for size in (*captured, config.scheduler_config.max_num_batched_tokens):  # the last is what profiling runs
                 worker.model_runner._dummy_run(size)
                 bench.launches.alive()
+
+    def _compile_registered(self, worker: Any, bench: Bench) -> None:
+        """Compile what layers and samplers registered for a start, for every shape that may come, and what some models need."""
+        if not self.line.has(REGISTRY) or not worker.vllm_config.kernel_config.enable_jit_warmup:
+            return
+        os.environ["VLLM_TRITON_JIT_WARMUP_NUM_THREADS"] = "1"  # what stands in for a launch is for one thread
+        runner, of_models = worker.model_runner, bench.module("vllm.model_executor.warmup.kernel_warmup")
+        calls: dict[str, Callable[[], Any]] = {
+            "registered kernels": lambda: runner.jit_warmup_registry.warmup(),
+            "Qwen": lambda: of_models.qwen_triton_warmup(runner, worker.vllm_config.model_config),
+            "Qwen-VL": lambda: of_models.qwen_vl_triton_warmup(runner),
+        }
+        if hasattr(runner, "kv_cache_config"):  # not laid out with the older model runner
+            calls["state space"] = lambda: of_models.mamba_triton_warmup(runner)
+        for what, call in calls.items():
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001 - the server compiles these itself, then; the rest goes on
+                bench.launches.failed[f"{what}: {type(error).__name__}: {shorten(error)}"] += 1
 
     def _run_model(self) -> None:
         worker = self.driver_worker.worker

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from warmstart.compiler.lines import ENCODER_WIDTHS, INDEPENDENT_RANK, RANDOMIZED_PROFILE, WARM_UP, Line
+from warmstart.compiler.lines import ENCODER_WIDTHS, INDEPENDENT_RANK, RANDOMIZED_PROFILE, REGISTRY, WARM_UP, Line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +72,9 @@ def entry_points(line: Line) -> Iterator[EntryPoint]:
         yield EntryPoint(f"{_COUNTER}.{name}")
     yield EntryPoint("vllm.compilation:caching.get_inductor_factors")
     yield EntryPoint(f"{_FUNCTION}.deserialize_graph_module")
+    yield EntryPoint("vllm.model_executor.warmup.jit_warmup:JitWarmupRegistry.warmup", newer=REGISTRY)
+    for name in ("qwen_triton_warmup", "qwen_vl_triton_warmup", "mamba_triton_warmup"):
+        yield EntryPoint(f"vllm.model_executor.warmup.kernel_warmup:{name}", newer=REGISTRY)
     yield EntryPoint("torch.compiler:load_compiled_function")
     yield EntryPoint("torch.compiler:set_stance")
     yield EntryPoint("torch.utils._python_dispatch:_disable_current_modes")

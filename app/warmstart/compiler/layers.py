@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from warmstart.compiler.launches import Launches
 
+# LoRA's products beside each linear layer; they name no layer, and launch kernels for the number of tokens at hand.
+_ADAPTERS = frozenset({"vllm::lora_shrink", "vllm::lora_expand"})
+
 
 def enter(graph_module: Any, values: Callable[[Any, Any], Any], launches: Launches) -> None:
     """Call each layer's operator of a traced graph, unless `launches` knows one of these shapes.
@@ -28,6 +31,7 @@ def enter(graph_module: Any, values: Callable[[Any, Any], Any], launches: Launch
     for owner, node, operator in _operators(graph_module):
         args = [_plain(value) for value in values(owner, list(node.args))]
         kwargs = {name: _plain(value) for name, value in values(owner, dict(node.kwargs)).items()}
+        _with_adapters(operator, args, kwargs)
         if launches.knows(operator.name(), [*args, *kwargs.values()]):
             continue
         launches.alive()
@@ -49,7 +53,17 @@ def _operators(graph_module: Any) -> Iterator[tuple[Any, Any, Any]]:
 
 
 def _is_layer(operator: Any) -> bool:
-    return operator.namespace == "vllm" and any(argument.name == "layer_name" for argument in operator._schema.arguments)
+    named = any(argument.name == "layer_name" for argument in operator._schema.arguments)
+    return operator.namespace == "vllm" and (named or operator._schema.name in _ADAPTERS)
+
+
+def _with_adapters(operator: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """Say that some token has an adapter: the flag comes from a device, where nothing has been computed."""
+    for index, argument in enumerate(operator._schema.arguments):
+        if argument.name == "no_lora_flag_cpu" and index < len(args):
+            args[index] = torch.zeros(1, dtype=torch.bool)
+        elif argument.name == "no_lora_flag_cpu":
+            kwargs[argument.name] = torch.zeros(1, dtype=torch.bool)
 
 
 def _plain(value: Any) -> Any:

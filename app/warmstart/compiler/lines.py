@@ -37,6 +37,8 @@ ENCODER_WIDTHS = "vllm.distributed.ec_transfer.ec_connector.encoder_output_width
 RANDOMIZED_PROFILE = "vllm.v1.worker.gpu_worker.Worker.randomize_dummy_inputs"
 # Warming up is a part of laying out the KV cache.
 WARM_UP = "vllm.v1.executor.uniproc_executor.UniProcExecutor.compile_or_warm_up_model"
+# Kernels are not registered to be compiled at a start.
+REGISTRY = "vllm.model_executor.warmup.jit_warmup.JitWarmupRegistry"
 # EngineCoreProc.run_engine_core sets the fields of an independent data-parallel rank itself.
 INDEPENDENT_RANK = "vllm.config.ParallelConfig.reconfigure_for_independent_dp_rank"
 
@@ -56,6 +58,7 @@ LINES = (
                 RANDOMIZED_PROFILE,
                 INDEPENDENT_RANK,
                 WARM_UP,
+                REGISTRY,
                 "vllm.v1.worker.dp_utils.should_skip_dp_coordination",
             }
         ),
