@@ -140,8 +140,8 @@ class Bench:
         log = self.logs / name
         before = evidence.listing(root)
         # Ours is told where its Triton kernels lie; a stock server looks in its home, which is a new one.
-        triton = None if "ours" in name else self.folder / "homes" / name
-        with serving(self.server, root, log, [device], triton) as running:
+        home = None if "ours" in name else self.folder / "homes" / name
+        with serving(self.server, root, log, [device], home) as running:
             ready = running.ready_seconds
         told = evidence.read(log.read_text(errors="replace"))
         return {

@@ -114,12 +114,12 @@ class Running:
 
 @contextlib.contextmanager
 def serving(
-    server: Server, root: Path, log: Path, devices: Sequence[int] | None = None, triton: Path | None = None
+    server: Server, root: Path, log: Path, devices: Sequence[int] | None = None, home: Path | None = None
 ) -> Iterator[Running]:
     """Start a stock server on a cache root, wait until it is healthy, and stop it in the end.
 
-    Its log, both streams, goes to `log`. `devices` are the GPUs that it sees; all of them where it is None. `triton` is its
-    Triton cache, the cache root's own where it is None.
+    Its log, both streams, goes to `log`. `devices` are the GPUs that it sees; all of them where it is None. Its Triton cache is in
+    the cache root, unless it is given a `home`: then it keeps there what is not Inductor's, as a stock server does.
 
     Raises:
         ProgramError: it ended, or was not healthy in time.
@@ -127,7 +127,8 @@ def serving(
     """
     port = _free_port()
     command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", server.model, *server.args, "--port", str(port)]
-    environment = {**os.environ, **server.env, "VLLM_CACHE_ROOT": str(root), "TRITON_CACHE_DIR": str(triton or root / "triton")}
+    environment = {**os.environ, **server.env, "VLLM_CACHE_ROOT": str(root)}
+    environment |= {"TRITON_HOME": str(home)} if home else {"TRITON_CACHE_DIR": str(root / "triton")}
     if devices is not None:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, devices))
     begin = time.monotonic()
