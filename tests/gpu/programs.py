@@ -118,8 +118,8 @@ def serving(
 ) -> Iterator[Running]:
     """Start a stock server on a cache root, wait until it is healthy, and stop it in the end.
 
-    Its log, both streams, goes to `log`. `devices` are the GPUs that it sees; all of them where it is None. Its Triton cache is in
-    the cache root, unless it is given a `home`: then it keeps there what is not Inductor's, as a stock server does.
+    Its log, both streams, goes to `log`. `devices` are the GPUs that it sees; all of them where it is None. Its Triton cache is
+    in the cache root, unless it is given a `home`: then it keeps there what is not Inductor's, as a stock server does.
 
     Raises:
         ProgramError: it ended, or was not healthy in time.
