@@ -10,9 +10,10 @@ each in another order.
 
 Then service: three servers side by side on one GPU (ours, tuned, native), each on its cache, asked in turn by vLLM's own `bench
 serve` with the same seed, many requests at once and one at a time. What is compared is each round with the one beside it, for a
-machine's pace changes; how far a server's rounds are apart says what can be told. The model is Qwen3-0.6B as published, with
-dummy weights. `make bench-gpu` runs it on a machine with an NVIDIA GPU. GPU_TESTS_PASSES may name a folder of entries
-(tests/gpu/passes.py).
+machine's pace changes: the median of these ratios, and in brackets where it lies with 95 % (by the ratios' own order, so
+whatever their distribution). How far a server's own rounds are apart says what can be told. The model is Qwen3-0.6B as
+published, with dummy weights. `make bench-gpu` runs it on a machine with an NVIDIA GPU. GPU_TESTS_PASSES may name a folder of
+entries (tests/gpu/passes.py).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import argparse
 import contextlib
 import itertools
 import json
+import math
 import statistics
 import sys
 import tempfile
@@ -60,8 +62,8 @@ def main() -> int:
         "--streams", type=int, default=1, help="rows at once; with more than one, times are those of a busy machine"
     )
     parser.add_argument("--without", action="append", default=[], choices=KINDS, help="a kind of start to leave out")
-    parser.add_argument("--service-rounds", type=int, default=10, help="0 leaves service out")
-    parser.add_argument("--requests", type=int, default=512)
+    parser.add_argument("--service-rounds", type=int, default=20, help="0 leaves service out")
+    parser.add_argument("--requests", type=int, default=256)
     parser.add_argument("--work", type=Path, help="folder for roots and logs; default: a temporary one")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -229,7 +231,7 @@ def print_service(rows: list[Row]) -> None:
             ("native, round to round", itertools.pairwise(of["native"])),
         ):
             both = list(pairs)
-            ratios = [spread([one[measure] / other[measure] for one, other in both]) for measure in SERVICE]
+            ratios = [interval([one[measure] / other[measure] for one, other in both]) for measure in SERVICE]
             print(f"| {at_once} | {name} | {' | '.join(ratios)} |")
 
 
@@ -240,6 +242,16 @@ def spread(values: list[Any]) -> str:
         return "-"
     low, middle, high = min(known), statistics.median(known), max(known)
     return f"{middle:.4g}" if low == high else f"{middle:.4g} ({low:.4g} to {high:.4g})"
+
+
+def interval(values: list[float]) -> str:
+    """Return the median and the interval that holds the true one with at least 95 %, for which it takes six values."""
+    ordered, number = sorted(values), len(values)
+    # The true median is below the k-th smallest value, or above the k-th largest, as often as coins show fewer than k heads.
+    outside = [2 * sum(math.comb(number, heads) for heads in range(k)) / 2**number for k in range(1, number // 2 + 1)]
+    k = sum(share <= 0.05 for share in outside)
+    middle = f"{statistics.median(ordered):.4f}" if ordered else "-"
+    return f"{middle} ({ordered[k - 1]:.4f} to {ordered[-k]:.4f})" if k else middle
 
 
 def ratio(rows: list[Row], kind: str, other: str, name: str) -> str:

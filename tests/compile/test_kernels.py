@@ -6,6 +6,8 @@ import dataclasses
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import torch
 from tests.compile.matrix import runner
 from tests.compile.matrix.registry import cases
 
-from warmstart.compiler import CompileReport, warmup
+from warmstart.compiler import CompileReport, cuda_utils, stub, warmup
 from warmstart.compiler.child import Reporter
 from warmstart.compiler.driver import run_in
 from warmstart.compiler.launches import FOLDER, Tensor
@@ -68,6 +70,41 @@ def test_a_servers_warm_up_goes_through_and_its_kernels_are_there(
     assert all("_vllm_fa3_C" in text for text in rank.kernels_unreached)
 
 
+# Triton's own code, as a server runs it whose libcuda.so.1 lies in a folder; there is no compiler.
+LOADS = """
+import ctypes, sys
+ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
+from triton.backends.nvidia import driver
+driver.libcuda_dirs = lambda: sys.argv[2:]
+driver.library_dirs.cache_clear()
+utils = driver.CudaUtils()
+try:
+    utils.get_device_properties(0)
+except RuntimeError as error:
+    print(error)
+"""
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("found", cuda_utils.driver_folders(), ids=":".join)
+def test_a_server_finds_tritons_module_compiled(
+    found: list[str], reports: dict[str, tuple[CompileReport, Path]], tmp_path: Path
+) -> None:
+    """Wherever its driver is. What it loads calls into the driver that the process has."""
+    folder = reports["llama-3.2-1b"][1] / FOLDER
+    modules = sorted(folder.glob("*/cuda_utils.*"))
+    assert len({path.read_bytes() for path in modules}) == 1
+    driver = tmp_path / stub.SONAME
+    stub.build(stub.driver_symbols(modules[0]), driver)
+    before = sorted(folder.rglob("*"))
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(folder), "CC": "/nonexistent/cc"}
+    command = [sys.executable, "-c", LOADS, str(driver), *found]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Triton Error [CUDA]" in done.stdout
+    assert sorted(folder.rglob("*")) == before
+
+
 @pytest.mark.parametrize("offset", [0, 1, 4, 8, 16])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int32, torch.int64], ids=str)
 def test_a_described_tensor_is_to_triton_what_a_real_one_is(offset: int, dtype: torch.dtype) -> None:
@@ -99,11 +136,15 @@ class Executor:
         self._do()
 
 
-def compile_with(do: Any, root: Path, seconds: float = float("inf"), bench_of: list[Bench] | None = None) -> dict[str, Any]:
+def compile_with(
+    do: Any, root: Path, seconds: float = float("inf"), bench_of: list[Bench] | None = None, standin: str | None = None
+) -> dict[str, Any]:
     with torch.compiler.set_stance("force_eager"):
         pass  # it imports Dynamo, which is no part of a warm-up
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    bench = Bench(gpu=load_catalog().get("h200"), visible=1)
+    if standin is None:
+        standin = str(stub.ensure(root))
+    bench = Bench(gpu=load_catalog().get("h200"), visible=1, standin=standin)
     bench.mode = torch.inference_mode()
     if bench_of is not None:
         bench_of.append(bench)
@@ -144,6 +185,13 @@ def test_an_error_in_the_warm_up_is_told_with_its_place(tmp_path: Path) -> None:
     told = compile_with(fail, tmp_path)
     assert told["kernels_reason"].startswith("ValueError in test_kernels.py:")
     assert told["kernels_reason"].endswith("no such thing")
+
+
+def test_a_module_of_tritons_that_cannot_be_linked_is_told_and_the_kernels_are_made(tmp_path: Path) -> None:
+    told = compile_with(lambda: None, tmp_path, standin=str(tmp_path / "nothing"))
+    assert "cuda_utils.c" in told["kernels_reason"] or "CalledProcessError" in told["kernels_reason"]
+    assert (tmp_path / FOLDER / ("A" * 52) / "_k.cubin").is_file()
+    assert not list(tmp_path.glob("triton/*/cuda_utils*"))
 
 
 def test_a_warm_up_that_outlasts_the_pass_is_ended_before_it(tmp_path: Path) -> None:

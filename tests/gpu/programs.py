@@ -83,11 +83,16 @@ def describe(folder: Path) -> Gpu:
 
 def count() -> int:
     """Return the number of GPUs in sight."""
+    return len(_visible())
+
+
+def _visible() -> list[str]:
+    """Return the GPUs in sight, as CUDA_VISIBLE_DEVICES names them."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        return len([name for name in visible.split(",") if name.strip()])
+        return [name.strip() for name in visible.split(",") if name.strip()]
     done = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, text=True, check=False)
-    return len([line for line in done.stdout.splitlines() if line.startswith("GPU ")])
+    return [str(place) for place, line in enumerate(done.stdout.splitlines()) if line.startswith("GPU ")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,8 +123,9 @@ def serving(
 ) -> Iterator[Running]:
     """Start a stock server on a cache root, wait until it is healthy, and stop it in the end.
 
-    Its log, both streams, goes to `log`. `devices` are the GPUs that it sees; all of them where it is None. Its Triton cache is
-    in the cache root, unless it is given a `home`: then it keeps there what is not Inductor's, as a stock server does.
+    Its log, both streams, goes to `log`. `devices` are the GPUs that it sees, by their place among those in sight; all of them
+    where it is None. Its Triton cache is in the cache root, unless it is given a `home`: then it keeps there what is not
+    Inductor's, as a stock server does.
 
     Raises:
         ProgramError: it ended, or was not healthy in time.
@@ -130,7 +136,8 @@ def serving(
     environment = {**os.environ, **server.env, "VLLM_CACHE_ROOT": str(root)}
     environment |= {"TRITON_HOME": str(home)} if home else {"TRITON_CACHE_DIR": str(root / "triton")}
     if devices is not None:
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, devices))
+        names = _visible()
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(names[place] for place in devices)
     begin = time.monotonic()
     with log.open("wb") as file:
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment, start_new_session=True)

@@ -43,6 +43,7 @@ RULES = (
     Rule(rf"{BACKBONE}/artifact_compile_range_\w+", True, "a compiled graph, where the AOT artifact holds none"),
     Rule(r"triton/[A-Z2-7]{52}/__grp__[^/]*", False, "absolute paths of a kernel's files: written anew where it is installed"),
     Rule(r"triton/[A-Z2-7]{52}/[^/]+\.(cubin|json)", True, "a Triton kernel, or which one was fastest"),
+    Rule(r"triton/[A-Z2-7]{52}/cuda_utils\.[^/]+\.so", True, "what launches Triton's kernels, made by gcc otherwise"),
     Rule(r"triton/.*", False, "what else a compile of Triton's leaves, and a start does not read"),
     Rule(r"modelinfos/[^/]+\.json", True, "the result of inspecting the model class in a child process"),
     Rule(r"(startup_plan|assets|xla_cache|deep_gemm|dummy_cache)/.*", False, "not of the compile: of a machine or of media"),

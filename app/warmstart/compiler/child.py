@@ -144,6 +144,7 @@ def _prepare(setup: Setup, reporter: Reporter) -> Ready:
         versions=f"vLLM {line.vllm}",
         absent=line.absent,
         real=not setup.stub,
+        standin=setup.stub,
         tuning_bytes=setup.tuning_bytes,
     )
     warned = Warned()

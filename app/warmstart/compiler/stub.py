@@ -38,7 +38,7 @@ def symbols() -> tuple[str, ...]:
     """Return the driver functions that installed extension modules leave undefined, sorted."""
     found: set[str] = set()
     for path in _extension_modules():
-        found.update(_driver_symbols(path))
+        found.update(driver_symbols(path))
     if not found:
         raise CompileError(
             f"no installed extension module needs {SONAME}",
@@ -96,7 +96,8 @@ def _extension_modules() -> Iterator[Path]:
                     yield path
 
 
-def _driver_symbols(path: Path) -> set[str]:
+def driver_symbols(path: Path) -> set[str]:
+    """Return the driver functions that a module leaves undefined; none where it does not name the driver's library."""
     from elftools.common.exceptions import ELFError
     from elftools.elf.elffile import ELFFile
 

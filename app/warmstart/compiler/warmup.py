@@ -16,6 +16,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from warmstart.compiler import cuda_utils
 from warmstart.compiler.launches import FOLDER
 from warmstart.errors import shorten
 
@@ -91,17 +92,30 @@ def _follow(pipe: int, reporter: Reporter, deadline: float) -> tuple[str, str]:
 def _run(executor: RankExecutor, bench: Bench, root: Path, tell: Callable[[int], None]) -> dict[str, Any]:
     import torch
 
-    launches, reason = bench.launches, ""
-    launches.folder, launches.tell = root / FOLDER, tell
+    launches, folder = bench.launches, root / FOLDER
+    launches.folder, launches.tell = folder, tell
     bench.mode.compiled = True
-    try:
+
+    def warm_up() -> None:
         with bench.mode, torch.compiler.set_stance("force_eager"):
             executor.warm_up(bench)
-    except Exception as error:  # noqa: BLE001 - whatever torch or vLLM raise: it is told, and costs the server seconds
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        reason = f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}: {shorten(error)}"
+
+    reasons = [
+        *_tried(lambda: cuda_utils.compile_module(bench, folder, Path(bench.standin))),
+        *(_tried(warm_up) or launches.failed),
+    ]
     return {
         "kernels": len(launches.kernels),
-        "kernels_reason": reason or "; ".join(launches.failed),
+        "kernels_reason": "; ".join(reasons),
         "kernels_unreached": sorted(launches.unreached),
     }
+
+
+def _tried(do: Callable[[], object]) -> list[str]:
+    """Return why something did not come to its end: whatever torch or vLLM raise is told, and costs the server seconds."""
+    try:
+        do()
+    except Exception as error:  # noqa: BLE001 - see above
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        return [f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}: {shorten(error)}"]
+    return []

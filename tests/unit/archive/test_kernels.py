@@ -83,6 +83,8 @@ def test_a_folder_that_cannot_be_written_says_so(tmp_path: Path) -> None:
         ("_k.cubin", True),
         ("_k.json", True),
         ("_k.autotune.json", True),
+        ("cuda_utils.cpython-312-x86_64-linux-gnu.so", True),
+        ("__triton_launcher.cpython-312-x86_64-linux-gnu.so", False),
         ("__grp___k.json", False),
         ("_k.ptx", False),
         ("_k.source", False),

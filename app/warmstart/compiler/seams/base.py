@@ -28,8 +28,9 @@ class Bench:
 
     `visible` is the number of GPUs that the server's container sees, `device` the index of this rank's own, `absent` the
     names that this line of vLLM has not got (`lines.Line.absent`). `real` says that the GPU is in sight: what stands in for a
-    device is left out then. `tuning_bytes` is how much of its memory tuning may take (0: no limit). `later` are calls that a
-    seam puts off until the model has been compiled, `launches` what becomes of launched Triton kernels.
+    device is left out then; without it, `standin` is the library that stands in for libcuda. `tuning_bytes` is how much of its
+    memory tuning may take (0: no limit). `later` are calls that a seam puts off until the model has been compiled, `launches`
+    what becomes of launched Triton kernels.
     """
 
     gpu: GpuProfile
@@ -38,6 +39,7 @@ class Bench:
     versions: str = ""
     absent: frozenset[str] = frozenset()
     real: bool = False
+    standin: str = ""
     tuning_bytes: int = 0
     mode: Any = None
     launches: Launches = dataclasses.field(default_factory=Launches)
