@@ -1,12 +1,13 @@
 """Starts and service of a stock `vllm serve` on a GPU: on what a pass without one compiled, and on what vLLM compiles itself.
 
-Five kinds of start, in turn: `cold` (an empty cache root), `native warm` (the root that an earlier cold start left),
-`ours, first` (an empty root into which `warmstart run` has just installed), `ours, second` (the same root again) and
-`ours, tuned` (as the first, of a pass with `--device cuda`). Each is a start in a new container: nothing but its cache root is
-kept, so stock servers begin with an empty Triton cache. Seconds are vLLM's own (torch.compile, engine init), and those from the
-command's start to the first good answer to /health. New files are those below VLLM_CACHE_ROOT after the start. An unmeasured
-cold start fills the native root and the page cache before. With --streams, several such rows run at once, spread over the GPUs,
-each in another order.
+Kinds of start, in turn: `cold` (an empty cache root), `native warm` (the root that an earlier cold start left), `native warm,
+home kept` (its Triton cache as well, which a stock server has outside of that root), `ours, first` (an empty root into which
+`warmstart run` has just installed), `ours, second` (the same root again) and `ours, tuned` (as the first, of a pass with
+`--device cuda`). Each but the third is a start in a new container: nothing but its cache root is kept, so stock servers begin
+with an empty Triton cache. Seconds are vLLM's own (torch.compile, engine init), and those from the command's start to the first
+good answer to /health. New files are those below VLLM_CACHE_ROOT after the start. An unmeasured cold start fills the native
+root, its home and the page cache before. With --streams, several such rows run at once, spread over the GPUs, each in another
+order.
 
 Then service: three servers side by side on one GPU (ours, tuned, native), each on its cache, asked in turn by vLLM's own `bench
 serve` with the same seed, many requests at once and one at a time. What is compared is each round with the one beside it, for a
@@ -38,13 +39,15 @@ from tests.gpu.cases import CASES, Server  # noqa: E402
 from tests.gpu.passes import Entry, entry, made_in  # noqa: E402
 from tests.gpu.programs import count, describe, serving, warmstart  # noqa: E402
 
-COLD, WARM, FIRST, SECOND, TUNED = KINDS = "cold", "native warm", "ours, first", "ours, second", "ours, tuned"
+COLD, WARM, KEPT = "cold", "native warm", "native warm, home kept"
+FIRST, SECOND, TUNED = "ours, first", "ours, second", "ours, tuned"
+KINDS = COLD, WARM, KEPT, FIRST, SECOND, TUNED
 # Each order keeps `second` behind `first`.
 ORDERS = (
-    (FIRST, WARM, SECOND, TUNED, COLD),
-    (COLD, TUNED, FIRST, WARM, SECOND),
-    (WARM, COLD, FIRST, SECOND, TUNED),
-    (TUNED, FIRST, COLD, SECOND, WARM),
+    (FIRST, WARM, SECOND, TUNED, COLD, KEPT),
+    (COLD, TUNED, FIRST, KEPT, WARM, SECOND),
+    (KEPT, WARM, COLD, FIRST, SECOND, TUNED),
+    (TUNED, FIRST, KEPT, COLD, SECOND, WARM),
 )
 MEASURES = ("torch_compile_seconds", "init_engine_seconds", "ready_seconds", "new_files")
 # Requests at once, and which part of --requests they are: one at a time is the GPU's and the engine's own latency.
@@ -86,7 +89,7 @@ class Bench:
         self.logs.mkdir(parents=True)
         (self.case,) = (case for case in CASES if case.name == args.case)
         self.gpu = describe(folder)
-        self.native = folder / "native"
+        self.native, self.home = folder / "native", folder / "home"
         self.server: Server
         self.entries: dict[str, tuple[str, ...]] = {}
 
@@ -95,7 +98,7 @@ class Bench:
         made = made_in(self.folder)
         self.server = self.case.server(made / self.case.name)
         with ThreadPoolExecutor(2) as pool:
-            cold = pool.submit(self.start, self.native, "prepare", 0)
+            cold = pool.submit(self.start, self.native, "prepare", 0, self.home)
             hidden: Entry = pool.submit(entry, self.case, made, self.gpu).result()
             words = ("-f", str(hidden.spec), *self.gpu.options)
             tuned = (*words, "--store", str(self.folder / "store-tuned"))
@@ -119,10 +122,12 @@ class Bench:
             order = [kind for kind in ORDERS[(stream + turn) % len(ORDERS)] if kind not in self.args.without]
             place = self.folder / f"stream-{stream}-{turn}"
             for kind in order:
-                root = self.native if kind == WARM else place / slug(kind.replace(SECOND, FIRST))
+                root = self.native if kind in (WARM, KEPT) else place / slug(kind.replace(SECOND, FIRST))
                 if kind in self.entries:
                     self.install(root, kind)
-                row = self.start(root, f"{slug(kind)}-{stream}-{turn}", stream % count())
+                # Ours is told where its Triton kernels lie; a stock server looks in its home.
+                home = {COLD: place / "home-cold", WARM: place / "home-warm", KEPT: self.home}.get(kind)
+                row = self.start(root, f"{slug(kind)}-{stream}-{turn}", stream % count(), home)
                 rows.append({"kind": kind, "stream": stream, "round": turn, **row})
                 print(json.dumps(rows[-1]), flush=True)
         return rows
@@ -137,12 +142,10 @@ class Bench:
         if code != 0 or result["outcome"] != "hit":
             raise SystemExit(json.dumps(result))
 
-    def start(self, root: Path, name: str, device: int) -> Row:
+    def start(self, root: Path, name: str, device: int, home: Path | None) -> Row:
         """Start the server once and stop it."""
         log = self.logs / name
         before = evidence.listing(root)
-        # Ours is told where its Triton kernels lie; a stock server looks in its home, which is a new one.
-        home = None if "ours" in name else self.folder / "homes" / name
         with serving(self.server, root, log, [device], home) as running:
             ready = running.ready_seconds
         told = evidence.read(log.read_text(errors="replace"))
@@ -211,9 +214,10 @@ def print_starts(rows: list[Row]) -> None:
         cells = [spread([row[name] for row in of]) for name in MEASURES]
         cells += [spread([row[name] for row in of]) for name in ("compiled_graphs", "loaded")]
         print(f"| {kind} | {len(of)} | {' | '.join(cells)} |")
-    for kind in [kind for kind in measured if kind not in (COLD, WARM) and WARM in measured]:
-        ratios = [ratio(rows, kind, WARM, name) for name in MEASURES[:3]]
-        print(f"{kind} / native warm: torch.compile {ratios[0]}, engine init {ratios[1]}, to /health {ratios[2]}")
+    for kind, other in itertools.product((FIRST, SECOND, TUNED), (WARM, KEPT)):
+        if kind in measured and other in measured:
+            ratios = [ratio(rows, kind, other, name) for name in MEASURES[:3]]
+            print(f"{kind} / {other}: torch.compile {ratios[0]}, engine init {ratios[1]}, to /health {ratios[2]}")
 
 
 def print_service(rows: list[Row]) -> None:
