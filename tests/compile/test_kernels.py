@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import os
 import signal
@@ -20,7 +21,7 @@ from tests.compile.matrix.registry import cases
 from warmstart.compiler import CompileReport, cuda_utils, stub, warmup
 from warmstart.compiler.child import Reporter
 from warmstart.compiler.driver import run_in
-from warmstart.compiler.launches import FOLDER, Tensor
+from warmstart.compiler.launches import FOLDER, Launches, Tensor
 from warmstart.compiler.process import Process
 from warmstart.compiler.seams import Bench
 from warmstart.gpus import load_catalog
@@ -68,6 +69,15 @@ def test_a_servers_warm_up_goes_through_and_its_kernels_are_there(
     assert (report.kernels, len(of_graphs) > 0) == (len(found) - len(of_graphs), True)
     # FlashAttention is no Triton kernel: that it cannot be called without a GPU leaves nothing out.
     assert all("_vllm_fa3_C" in text for text in rank.kernels_unreached)
+
+
+@pytest.mark.compile
+def test_a_state_space_layer_has_every_variant_of_its_kernels(reports: dict[str, tuple[CompileReport, Path]]) -> None:
+    """With and without initial states, and for state passing final ones, in the 12 and 6 configurations that vLLM times."""
+    _, root = reports["granite-4.0-h-micro"]
+    found = collections.Counter(path.stem for path in root.glob(f"{FOLDER}/*/*.cubin"))
+    assert found["_chunk_scan_fwd_kernel"] == 2 * 12
+    assert found["_state_passing_fwd_kernel"] == 4 * 6
 
 
 # Triton's own code, as a server runs it whose libcuda.so.1 lies in a folder; there is no compiler.
@@ -130,14 +140,19 @@ class Executor:
 
     def warm_up(self, bench: Bench) -> None:
         assert bench.launches.folder is not None
-        kernel = bench.launches.folder / ("A" * 52)
+        kernel = bench.launches.folder / ("ABCD"[bench.launches.share[0]] * 52)
         kernel.mkdir(parents=True)
         (kernel / "_k.cubin").write_bytes(b"")
         self._do()
 
 
 def compile_with(
-    do: Any, root: Path, seconds: float = float("inf"), bench_of: list[Bench] | None = None, standin: str | None = None
+    do: Any,
+    root: Path,
+    seconds: float = float("inf"),
+    bench_of: list[Bench] | None = None,
+    standin: str | None = None,
+    jobs: int = 1,
 ) -> dict[str, Any]:
     with torch.compiler.set_stance("force_eager"):
         pass  # it imports Dynamo, which is no part of a warm-up
@@ -149,15 +164,43 @@ def compile_with(
     if bench_of is not None:
         bench_of.append(bench)
     with ours, theirs:
-        return warmup.compile_kernels(Executor(do), bench, root, Reporter(theirs), time.monotonic() + seconds)  # type: ignore[arg-type]
+        executor: Any = Executor(do)
+        return warmup.compile_kernels(executor, bench, root, Reporter(theirs), time.monotonic() + seconds, jobs)
 
 
 def test_a_crash_in_a_kernel_library_is_told_and_takes_nothing_with_it(tmp_path: Path) -> None:
-    of_a_graph = tmp_path / FOLDER / ("B" * 52)
+    of_a_graph = tmp_path / FOLDER / ("X" * 52)
     of_a_graph.mkdir(parents=True)
     (of_a_graph / "triton_poi_fused_0.cubin").write_bytes(b"")
     told = compile_with(lambda: os.kill(os.getpid(), signal.SIGKILL), tmp_path)
     assert (told["kernels"], told["kernels_reason"]) == (1, "vLLM's warm-up was killed by SIGKILL")
+
+
+def test_several_processes_share_the_kernels_and_one_that_crashes_takes_only_its_own(tmp_path: Path) -> None:
+    bench_of: list[Bench] = []
+
+    def crash_in_the_second() -> None:
+        if bench_of[0].launches.share == (1, 3):
+            os.kill(os.getpid(), signal.SIGKILL)
+        bench_of[0].launches.failed["the compiler's"] += 1
+        bench_of[0].launches.unreached["a layer"] += 1
+
+    told = compile_with(crash_in_the_second, tmp_path, bench_of=bench_of, jobs=3)
+    assert told == {
+        "kernels": 3,
+        "kernels_reason": "the compiler's; vLLM's warm-up was killed by SIGKILL",
+        "kernels_unreached": ["a layer"],
+    }
+
+
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_each_kernel_is_of_one_process(number: int) -> None:
+    shares = [Launches() for _ in range(number)]
+    for index, launches in enumerate(shares):
+        launches.share = (index, number)
+    kernel = type("Kernel", (), {"name": "_k"})
+    for key in map(str, range(50)):
+        assert [launches._is_of_another(key=key, fn=kernel, repr="") for launches in shares].count(False) == 1
 
 
 def test_a_warm_up_in_which_nothing_happens_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +218,7 @@ def test_its_end_is_not_missed_among_what_it_tells(tmp_path: Path) -> None:
             bench_of[0].launches.alive()
 
     told = compile_with(busy, tmp_path, bench_of=bench_of)
-    assert told == {"kernels": 0, "kernels_reason": "", "kernels_unreached": []}
+    assert told == {"kernels": 1, "kernels_reason": "", "kernels_unreached": []}
 
 
 def test_an_error_in_the_warm_up_is_told_with_its_place(tmp_path: Path) -> None:

@@ -99,11 +99,13 @@ class RankExecutor(UniProcExecutor):  # type: ignore[misc]
     def warm_up(self, bench: Bench) -> None:
         """Go through what a server does between its model and its first request, as far as it launches Triton kernels.
 
-        These are the calls that were put off (the sampler's run), the kernels that were registered for it, then, with the newer
-        model runner, requests on an empty KV cache and a call of the model for each size of a CUDA graph.
+        These are the model run of memory profiling once more (now its layers are entered), the calls that were put off (the
+        sampler's run), the kernels that were registered for it, then, with the newer model runner, requests on an empty KV
+        cache and a call of the model for each size of a CUDA graph.
         """
         worker = self.driver_worker.worker
         with set_current_vllm_config(worker.vllm_config), _inference_mode():
+            self._profile_layers(worker)
             for call in bench.later:
                 call()
             newer = getattr(worker, "use_v2_model_runner", False) and self._kv_cache_config is not None
@@ -126,6 +128,12 @@ class RankExecutor(UniProcExecutor):  # type: ignore[misc]
             for size in (*captured, config.scheduler_config.max_num_batched_tokens):  # the last is what profiling runs
                 worker.model_runner._dummy_run(size)
                 bench.launches.alive()
+
+    def _profile_layers(self, worker: Any) -> None:
+        """Call the model as profiling does, without a KV cache: state-space layers warm up all of their kernels there."""
+        runner = worker.model_runner
+        without = {"skip_attn": True} if getattr(worker, "use_v2_model_runner", False) else {}
+        runner._dummy_run(runner.max_num_tokens, is_profile=True, **without)
 
     def _compile_registered(self, worker: Any, bench: Bench) -> None:
         """Compile what layers and samplers registered for a start, for every shape that may come, and what some models need."""

@@ -67,6 +67,10 @@ def entry_points(line: Line) -> Iterator[EntryPoint]:
         yield EntryPoint(f"{runner}.get_model")
         yield EntryPoint(f"{runner}.profile_run")
         yield EntryPoint(f"{runner}.profile_run", ("randomize_inputs",), newer=RANDOMIZED_PROFILE)
+        yield EntryPoint(f"{runner}._dummy_run", ("is_profile",))
+    yield EntryPoint(f"{_RUNNERS[1]}._dummy_run", ("skip_attn",))
+    yield EntryPoint("vllm.forward_context:get_forward_context")
+    yield EntryPoint("vllm.forward_context:is_forward_context_available")
     yield EntryPoint("vllm.platforms:current_platform.update_block_size_for_backend")
     for name in ("num_backend_compilations", "num_inductor_compiles", "num_compiled_artifacts_loaded"):
         yield EntryPoint(f"{_COUNTER}.{name}")

@@ -8,6 +8,7 @@ the server asks for, or never looked at.
 from __future__ import annotations
 
 import collections
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,15 +39,17 @@ class Tensor:
 class Launches:
     """What becomes of launches: nothing, or, while `folder` is set, a kernel in a Triton cache there.
 
-    `kernels` are their hashes. `failed` counts the kernels that could not be compiled, `unreached` the layers that could not be
-    entered, by reason. With `each_layer`, layers that differ in nothing but their name are entered one by one. `tell` is called
-    with the number of kernels whenever something has happened.
+    `kernels` are their hashes. Of `share`, (0, 4) say, the first of four processes compiles its part of them. `failed` counts
+    the kernels that could not be compiled, `unreached` the layers that could not be entered, by reason. With `each_layer`,
+    layers that differ in nothing but their name are entered one by one. `tell` is called with the number of kernels whenever
+    something has happened.
     """
 
     def __init__(self) -> None:
         self.folder: Path | None = None
         self.tell: Callable[[int], None] = lambda _compiled: None
         self.each_layer = True
+        self.share = (0, 1)
         self.kernels: set[str] = set()
         self.failed: collections.Counter[str] = collections.Counter()
         self.unreached: collections.Counter[str] = collections.Counter()
@@ -82,12 +85,19 @@ class Launches:
             return Tensor(value) if isinstance(value, torch.Tensor) else value
 
         try:
-            with knobs.cache.scope(), knobs.compilation.scope():
+            with knobs.cache.scope(), knobs.compilation.scope(), knobs.runtime.scope():
                 knobs.cache.dir = str(self.folder)
                 # Of all that a compile leaves, a start reads the binary and its description.
                 knobs.compilation.store_binary_only = True
+                knobs.runtime.jit_cache_hook = self._is_of_another
                 made = warm_up(kernel, *map(described, args), **{name: described(value) for name, value in kwargs.items()})
-            self.kernels.add(made.hash)
+            if made is not None:
+                self.kernels.add(made.hash)
         except Exception as error:  # noqa: BLE001 - of the compiler's; the server's own start will tell
             self.failed[f"{getattr(kernel, '__name__', kernel)}: {type(error).__name__}: {shorten(error)}"] += 1
         self.alive()
+
+    def _is_of_another(self, *, key: str, fn: Any, **_others: Any) -> bool:
+        """Tell Triton whether another process compiles a kernel that it has not got."""
+        index, number = self.share
+        return zlib.crc32(f"{fn.name}{key}".encode()) % number != index

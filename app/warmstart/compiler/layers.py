@@ -28,11 +28,15 @@ def enter(graph_module: Any, values: Callable[[Any, Any], Any], launches: Launch
     `values(graph_module, argument)` returns a node's argument with fake tensors and numbers in the place of nodes. What an
     operator cannot do without a GPU is noted in `launches.unreached`.
     """
+    from vllm.forward_context import get_forward_context, is_forward_context_available
+
+    # Without attention's metadata layers do what belongs to profiling.
+    metadata = is_forward_context_available() and get_forward_context().attn_metadata is not None
     for owner, node, operator in _operators(graph_module):
         args = [_plain(value) for value in values(owner, list(node.args))]
         kwargs = {name: _plain(value) for name, value in values(owner, dict(node.kwargs)).items()}
         _with_adapters(operator, args, kwargs)
-        if launches.knows(operator.name(), [*args, *kwargs.values()]):
+        if launches.knows(operator.name(), [metadata, *args, *kwargs.values()]):
             continue
         launches.alive()
         try:

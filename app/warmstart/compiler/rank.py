@@ -135,7 +135,9 @@ def _compile(place: Place, api_config: Any, job: Job, ready: Ready, reporter: Re
         report["gpu_memory"] = device.figures()
     # A process that has used a GPU cannot be forked; with one in sight the server's own start is near.
     if watch.modules and job.kernels and not bench.real and place.index == _sampling(config):
-        report |= warmup.compile_kernels(executor, bench, root, reporter, job.deadline or float("inf"))
+        # As many at once as the ranks leave.
+        jobs = max(1, ready.jobs // len(places(config)))
+        report |= warmup.compile_kernels(executor, bench, root, reporter, job.deadline or float("inf"), jobs)
         reporter.phase("kernels")
     return report | {"seconds": reporter.seconds, "peak_bytes": peak_bytes()}
 

@@ -56,3 +56,24 @@ def outside_fakes(bench: Bench) -> None:
 
     bench.replace(wrapper, "generate_and_run_autotune_block", tune)
     bench.replace(scheduler, "speedup_by_combo_kernel", combine)
+
+
+@stage(
+    "torch",
+    "tuning.one-stream",
+    "with the first stream asked for, torch makes a pool of 32: 73 MB of an H200, for a pass that runs nothing there",
+    where="device",
+)
+def one_stream(bench: Bench) -> None:
+    """Give the device's default stream to whoever asks for a new one."""
+    import torch
+
+    make = torch.cuda.Stream.__new__
+
+    def default(cls: Any, device: Any = None, priority: int = 0, **existing: Any) -> Any:
+        if not existing:
+            stream = torch.cuda.default_stream(device)
+            existing = {name: getattr(stream, name) for name in ("stream_id", "device_index", "device_type")}
+        return make(cls, device, priority, **existing)
+
+    bench.replace(torch.cuda.Stream, "__new__", staticmethod(default))
