@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,15 +16,17 @@ from typing import Any
 
 import pytest
 import torch
+from tests.compile.conftest import Pass
 from tests.compile.matrix import runner
 from tests.compile.matrix.registry import cases
 
 from warmstart.compiler import CompileReport, cuda_utils, stub, warmup
 from warmstart.compiler.child import Reporter
-from warmstart.compiler.driver import run_in
+from warmstart.compiler.driver import add_kernels, run_in
 from warmstart.compiler.launches import FOLDER, Launches, Tensor
 from warmstart.compiler.process import Process
 from warmstart.compiler.seams import Bench
+from warmstart.errors import TemporaryError
 from warmstart.gpus import load_catalog
 
 # A kernel of each kind that a class of servers launches: input preparation, sampler, experts, state space, draft model.
@@ -78,6 +81,38 @@ def test_a_state_space_layer_has_every_variant_of_its_kernels(reports: dict[str,
     found = collections.Counter(path.stem for path in root.glob(f"{FOLDER}/*/*.cubin"))
     assert found["_chunk_scan_fwd_kernel"] == 2 * 12
     assert found["_state_passing_fwd_kernel"] == 4 * 6
+
+
+@pytest.mark.compile
+def test_a_pass_with_a_gpu_gets_the_kernels_of_one_without(first: Pass, tmp_path: Path) -> None:
+    """The pass with a GPU is one without kernels here: what it left stays as it is."""
+    root, scratch = tmp_path / "root", tmp_path / "scratch"
+    shutil.copytree(first.request.cache_root, root)
+    scratch.mkdir()
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    asked = dataclasses.replace(first.request, device="cuda", kernels=True, cache_root=root)
+    report = add_kernels(first.report, asked, scratch)
+    found = [path.stem for path in root.glob(f"{FOLDER}/*/*.cubin") if path not in before]
+    assert set(found) >= EVERY
+    assert (report.kernels, report.ranks[0].kernels_reason) == (len(found), "")
+    assert report.aot_keys == first.report.aot_keys
+    assert {path: path.read_bytes() for path in before} == before
+    assert list(root.glob(f"{FOLDER}/*/cuda_utils.*"))
+
+
+@pytest.mark.compile
+def test_a_pass_with_a_gpu_whose_second_one_fails_keeps_what_it_has(first: Pass, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    shutil.copytree(first.request.cache_root, root)
+    before = sorted(root.rglob("*"))
+    asked = dataclasses.replace(first.request, device="cuda", kernels=True, cache_root=root, args=("--no-such-option",))
+    report = add_kernels(first.report, asked, tmp_path)
+    assert report.ranks[0].kernels_reason.startswith("the pass without a GPU: ")
+    assert "no-such-option" in report.ranks[0].kernels_reason
+    assert {path for path in root.rglob("*") if path.is_file()} <= set(before)
+    (again := tmp_path / "again").mkdir()
+    with pytest.raises(TemporaryError, match="stopped"):
+        add_kernels(first.report, asked, again, stop=lambda: True)
 
 
 # Triton's own code, as a server runs it whose libcuda.so.1 lies in a folder; there is no compiler.

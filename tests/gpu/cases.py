@@ -83,6 +83,8 @@ _NGRAM = json.dumps({"method": "ngram", "num_speculative_tokens": 3, "prompt_loo
 _TRITON_GDN = ("--additional-config", json.dumps({"gdn_prefill_backend": "triton"}))
 # The activation of shared experts.
 _ACTIVATION = ("triton_poi_fused_mul_silu_slice_0",)
+# The rank of a token, for log probabilities (batched_count_greater_than): compiled by the first request for one.
+_RANK = ("triton_red_fused_ge_sum_0",)
 _FUSED = ("flashinfer_trtllm_fused_allreduce_norm",)
 
 CASES = (
@@ -106,7 +108,7 @@ CASES = (
     Case("lora", models.narrow(), ("--enable-lora", "--max-lora-rank", "16")),
     Case("eagle", models.with_draft, ("--speculative-config", _EAGLE), modules=2),
     Case("ngram", models.narrow(), ("--speculative-config", _NGRAM)),
-    Case("v1-runner", models.narrow(), env=(("VLLM_USE_V2_MODEL_RUNNER", "0"),)),
+    Case("v1-runner", models.narrow(), env=(("VLLM_USE_V2_MODEL_RUNNER", "0"),), beside=_RANK),
     Case("o1", models.narrow(), ("-O1",)),
     Case("o3", models.narrow(), ("-O3",)),
     Case("ranges", models.narrow(), _compilation(compile_ranges_endpoints=[512])),

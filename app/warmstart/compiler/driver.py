@@ -17,6 +17,7 @@ from typing import Any
 
 from warmstart import errors
 from warmstart.compiler import hub, index, lines
+from warmstart.compiler.launches import FOLDER
 from warmstart.compiler.process import Process
 from warmstart.compiler.report import CompileReport, CompileRequest, RankReport
 from warmstart.errors import CompileError, NoSpaceError, UsageError
@@ -48,7 +49,55 @@ def run_pass(request: CompileRequest, on_event: OnEvent | None = None, stop: Cal
             cache = hub.lay_out(request.model, request.model_files, Path(scratch, "hub"))
             request = dataclasses.replace(request, env={**request.env, "HF_HUB_CACHE": str(cache)})
         with Process(request, Path(scratch)) as process:
-            return run_in(process, request, on_event, stop, hub=named)
+            report = run_in(process, request, on_event, stop, hub=named)
+        if request.device == "cuda" and request.kernels and report.outcome != "nothing-to-compile":
+            return add_kernels(report, request, Path(scratch), on_event, stop, hub=named)
+        return report
+
+
+def add_kernels(
+    report: CompileReport,
+    request: CompileRequest,
+    scratch: Path,
+    on_event: OnEvent | None = None,
+    stop: Callable[[], bool] | None = None,
+    *,
+    hub: bool = False,
+) -> CompileReport:
+    """Add the kernels beside the graphs to what a pass with a GPU left, and return its report with them.
+
+    A process that has used a GPU cannot be forked, and these are compiled in forks; so they come from a second pass, without
+    it. What goes wrong there is told in the report, and left to the server. Raises TemporaryError where the caller stops it.
+    """
+    root, begin = scratch / "without", time.monotonic()
+    left = max(1.0, request.deadline_seconds - report.seconds) if request.deadline_seconds else 0.0
+    second = dataclasses.replace(request, device="none", cache_root=root, server_root=None, deadline_seconds=left)
+    try:
+        root.mkdir()
+        with Process(second, scratch) as process:
+            made = run_in(process, second, on_event, stop, hub=hub)
+        _bring(root / FOLDER, request.cache_root / FOLDER)
+    except (OSError, errors.WarmstartError) as error:
+        if stop is not None and stop():
+            raise
+        reason = f"the pass without a GPU: {errors.shorten(error)}"
+        ranks = (dataclasses.replace(report.ranks[0], kernels_reason=reason), *report.ranks[1:])
+    else:
+        ranks = tuple(
+            dataclasses.replace(
+                rank, kernels=of.kernels, kernels_reason=of.kernels_reason, kernels_unreached=of.kernels_unreached
+            )
+            for rank, of in zip(report.ranks, made.ranks, strict=True)
+        )
+    return dataclasses.replace(report, ranks=ranks, seconds=round(report.seconds + time.monotonic() - begin, 3))
+
+
+def _bring(kernels: Path, target: Path) -> None:
+    """Move the kernels that `target` has not got."""
+    target.mkdir(exist_ok=True)
+    for folder in sorted(kernels.iterdir()):
+        if not (target / folder.name).exists():
+            shutil.move(folder, target)
 
 
 def run_in(
