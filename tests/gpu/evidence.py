@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import hashlib
 import re
 from pathlib import Path
 from typing import Any
+
+from elftools.elf.elffile import ELFFile
 
 AOT = "torch_compile_cache/torch_aot_compile"
 _LOADED = re.compile(r"Directly load AOT compilation from path \S*/torch_aot_compile/([0-9a-f]+)/(rank_\d+_\d+)/model")
@@ -17,6 +20,7 @@ _INIT = re.compile(r"init engine \(.*\) took ([\d.]+) s")
 _KERNEL = re.compile(r"^\w+ = async_compile\.\w+\('(\w+)'", re.MULTILINE)
 # Inductor's kernels lie there too, where TRITON_CACHE_DIR is set; their names begin with `triton_`.
 _OWN_KERNEL = re.compile(r"triton/([A-Z2-7]{52})/(?!triton_)(\w+)\.cubin")
+_GRAPH_KERNEL = re.compile(r"triton/[A-Z2-7]{52}/triton_\w+\.cubin")
 # torch_compile_cache/<vLLM's hash>/<rank>/<module>/computation_graph.py: the hash is of paths, too, and left out.
 _GRAPH = re.compile(r"torch_compile_cache/[0-9a-f]+/(rank_\d+_\d+/.+)/computation_graph\.py")
 
@@ -103,6 +107,26 @@ def generated(root: Path) -> str:
 def kernels(root: Path) -> frozenset[str]:
     """Return the names of the kernels in the code that Inductor generated below a cache root."""
     return frozenset(_KERNEL.findall(generated(root)))
+
+
+def machine_code(root: Path, files: frozenset[str]) -> dict[str, str]:
+    """Return the machine code of the graphs' kernels among `files` of a root: `name hash` to a digest of what a GPU executes.
+
+    Triton's hash is of a kernel's source, its arguments and its options; the code leaves out what a file says of the paths of
+    sources.
+    """
+    paths = (Path(file) for file in sorted(files) if _GRAPH_KERNEL.fullmatch(file))
+    return {f"{path.stem} {path.parent.name}": _executed(root / path) for path in paths}
+
+
+def _executed(cubin: Path) -> str:
+    """Return a digest of a file's instructions, its constants and what a launch needs to know."""
+    digest = hashlib.sha256()
+    with cubin.open("rb") as file:
+        for section in ELFFile(file).iter_sections():
+            if section.name.startswith((".text", ".nv.constant", ".nv.info", ".nv.shared")):
+                digest.update(f"{section.name} {section.data_size}\n".encode() + section.data())
+    return digest.hexdigest()[:16]
 
 
 def apart(ours: list[dict[str, Any]], native: list[dict[str, Any]]) -> float:

@@ -76,6 +76,7 @@ class Proof:
             "graphs_equal": evidence.graphs(self.native_root) == evidence.graphs(self.pass_root),
             "kernels_only_ours": sorted(made - server),
             "kernels_only_native": sorted(server - made),
+            "machine_code": {what: len(found) if what == "equal" else found for what, found in self.machine_code().items()},
             "own_kernels": len(evidence.own_kernels(self.ours.before)),
             "own_kernels_compiled_by_server": sorted(self.compiled_own_kernels().values()),
             "answers_equal": self.ours.answers == self.native.answers,
@@ -88,6 +89,16 @@ class Proof:
         """Return the kernels beside the graphs that the server compiled itself, on our root, by hash."""
         before = evidence.own_kernels(self.ours.before)
         return {digest: name for digest, name in evidence.own_kernels(self.ours.after).items() if digest not in before}
+
+    def machine_code(self) -> dict[str, list[str]]:
+        """Return the kernels of the graphs that a native start compiled: equal to the entry's, other than it, or not in it."""
+        entry = evidence.machine_code(self.folder / "ours", self.ours.before)
+        server = evidence.machine_code(self.native_root, self.native.after)
+        return {
+            "equal": [kernel for kernel, code in server.items() if entry.get(kernel) == code],
+            "other": [kernel for kernel, code in server.items() if entry.get(kernel, code) != code],
+            "missing": [kernel for kernel in server if kernel not in entry],
+        }
 
     @property
     def compiled(self) -> dict[str, Any]:

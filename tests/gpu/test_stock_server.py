@@ -15,7 +15,7 @@ from tests.gpu.proofs import Proof
 
 pytestmark = pytest.mark.gpu
 # Servers of which some Triton kernels beside the graphs are not reached without a GPU.
-OWN_KERNELS_MISSING = ("granite-mamba2", "gpt-oss-mxfp4", "fp8-block-moe", "qwen3-next-gdn")
+OWN_KERNELS_MISSING = ("gpt-oss-mxfp4", "fp8-block-moe", "qwen3-next-gdn")
 _TIE = 0.02  # of a natural logarithm; bfloat16 logits of these models differ by about as much in their last digit
 
 
@@ -72,6 +72,18 @@ def test_the_generated_kernels_are_those_of_the_server(case: Case, proof: Proof)
     for root in (proof.native_root, proof.pass_root):
         code = evidence.generated(root)
         assert all(word in code for word in case.fused)
+
+
+def test_a_gpu_executes_what_the_server_would_have_compiled(case: Case, proof: Proof) -> None:
+    """Kernel for kernel the same instructions, so service cannot be slower for them: all configurations of each are there."""
+    code = proof.machine_code()
+    names = sorted({kernel.split()[0] for kernel in code["missing"]})
+    assert code["equal"]
+    assert code["other"] == []
+    if case.timed:
+        assert all(name.startswith("triton_tem_") or name in case.beside for name in names)
+    else:
+        assert names == sorted(case.beside)
 
 
 def test_the_server_finds_its_other_triton_kernels(case: Case, proof: Proof) -> None:

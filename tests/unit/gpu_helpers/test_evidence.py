@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -127,3 +129,52 @@ def test_kernels_beside_the_graphs_are_told_from_those_in_them() -> None:
     own, inductors = "A" * 52, "B" * 52
     names = (f"{own}/_k.cubin", f"{own}/_k.json", f"{inductors}/triton_poi_fused_0.cubin", "x/_k.cubin")
     assert evidence.own_kernels(frozenset(f"triton/{name}" for name in names)) == {own: "_k"}
+
+
+_PTX = """.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 to) {{
+.reg .b64 %a;
+.reg .f32 %f;
+.loc 1 1 0
+ld.param.u64 %a, [to];
+mov.f32 %f, {number};
+st.global.f32 [%a], %f;
+ret; }}
+.file 1 "{source}"
+"""
+
+
+def kernel(root: Path, name: str, digest: str, *, source: str = "/one/k.py", number: str = "0f3F800000") -> str:
+    """Assemble a kernel into a Triton cache; return its path relative to the root."""
+    spec = importlib.util.find_spec("triton")
+    assert spec is not None
+    assert spec.origin is not None
+    folder = root / "triton" / (digest * 52)
+    folder.mkdir(parents=True)
+    ptx, cubin = folder / f"{name}.ptx", folder / f"{name}.cubin"
+    ptx.write_text(_PTX.format(source=source, number=number))
+    ptxas = Path(spec.origin).parent / "backends" / "nvidia" / "bin" / "ptxas"
+    subprocess.run([str(ptxas), "-lineinfo", "-arch=sm_90", str(ptx), "-o", str(cubin)], check=True)
+    return cubin.relative_to(root).as_posix()
+
+
+def test_machine_code_is_what_a_gpu_executes(tmp_path: Path) -> None:
+    """Where its source lay is no part of it; another constant is."""
+    name = "triton_poi_fused_0"
+    file = kernel(tmp_path / "a", name, "A")
+    assert kernel(tmp_path / "b", name, "A", source="/another/folder/k.py") == file
+    kernel(tmp_path / "c", name, "A", number="0f40000000")
+    ours, native, other = (evidence.machine_code(tmp_path / root, frozenset({file})) for root in "abc")
+    assert (tmp_path / "a" / file).read_bytes() != (tmp_path / "b" / file).read_bytes()
+    assert list(ours) == [f"{name} {'A' * 52}"]
+    assert ours == native != other
+
+
+def test_only_kernels_of_graphs_that_were_listed_count(tmp_path: Path) -> None:
+    listed = kernel(tmp_path, "triton_poi_fused_0", "A")
+    own = kernel(tmp_path, "_gumbel_sample_kernel", "B")
+    kernel(tmp_path, "triton_poi_fused_1", "C")
+    files = frozenset({listed, own, f"triton/{'D' * 52}/__grp__triton_x.json", f"{MODEL}"})
+    assert list(evidence.machine_code(tmp_path, files)) == [f"triton_poi_fused_0 {'A' * 52}"]
