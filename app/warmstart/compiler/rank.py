@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from warmstart.compiler.seams.base import Bench
 
 
+_MOST_SHARES = 8
+"""Processes that share the kernels beside the graphs: each goes through the whole warm-up, which then is most of its time."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Place:
     """A rank's place: `rank` within its data-parallel rank, `device` on its node, `index` in the whole world."""
@@ -133,10 +137,9 @@ def _compile(place: Place, api_config: Any, job: Job, ready: Ready, reporter: Re
     report = _report(place, executor.driver_worker.worker, watch, bench, root)
     if device:
         report["gpu_memory"] = device.figures()
-    # A process that has used a GPU cannot be forked; with one in sight the server's own start is near.
+    # A process that has used a GPU cannot be forked: driver.add_kernels takes them from a pass without one.
     if watch.modules and job.kernels and not bench.real and place.index == _sampling(config):
-        # As many at once as the ranks leave.
-        jobs = max(1, ready.jobs // len(places(config)))
+        jobs = min(_MOST_SHARES, max(1, ready.jobs // len(places(config))))  # what the ranks leave
         report |= warmup.compile_kernels(executor, bench, root, reporter, job.deadline or float("inf"), jobs)
         reporter.phase("kernels")
     return report | {"seconds": reporter.seconds, "peak_bytes": peak_bytes()}
