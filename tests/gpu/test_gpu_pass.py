@@ -26,7 +26,7 @@ _LITTLE = 10_000_000
 def test_a_pass_on_the_gpu_arrives_at_the_same_key_and_is_loaded(
     tuning_bytes: int, tmp_path: Path, gpu: Gpu, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The server compiles nothing. With a limit, the pass takes less than 10 MB beyond the CUDA context."""
+    """The server compiles nothing, kernels beside the graphs among it. With a limit, the pass takes less than 10 MB."""
     without = entry(DENSE, made_in(tmp_path), gpu)
     server, root = DENSE.server(without.folder), tmp_path / "root"
     report = run_pass(
@@ -43,7 +43,7 @@ def test_a_pass_on_the_gpu_arrives_at_the_same_key_and_is_loaded(
     )
     assert list(report.aot_keys) == without.compiled["aot_keys"]
     (rank,) = report.ranks
-    log = tmp_path / "server.log"
+    log, before = tmp_path / "server.log", evidence.own_kernels(evidence.listing(root))
     with serving(server, root, log, [0]) as running:
         ready = running.ready_seconds
     started = evidence.read(log.read_text(errors="replace"))
@@ -52,6 +52,8 @@ def test_a_pass_on_the_gpu_arrives_at_the_same_key_and_is_loaded(
         print(f"\n{json.dumps({**figures, 'torch_compile_seconds': started.torch_compile_seconds})}", flush=True)
     assert started.loaded == frozenset(report.aot_keys)
     assert started.compiled_graphs == 0
+    assert len(before) == report.kernels > 0
+    assert evidence.own_kernels(evidence.listing(root)) == before
     if tuning_bytes:
         assert rank.gpu_memory["allocator_peak"] < _LITTLE
         assert rank.gpu_memory["driver"] < _LITTLE
