@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import json
 import os
 import shutil
 import signal
@@ -98,6 +99,9 @@ def test_a_pass_with_a_gpu_gets_the_kernels_of_one_without(first: Pass, tmp_path
     assert report.aot_keys == first.report.aot_keys
     assert {path: path.read_bytes() for path in before} == before
     assert list(root.glob(f"{FOLDER}/*/cuda_utils.*"))
+    for group in root.glob(f"{FOLDER}/*/__grp__*"):
+        if group not in before:
+            assert all(Path(path).parent == group.parent for path in json.loads(group.read_text())["child_paths"].values())
 
 
 @pytest.mark.compile

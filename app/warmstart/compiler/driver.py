@@ -93,11 +93,14 @@ def add_kernels(
 
 
 def _bring(kernels: Path, target: Path) -> None:
-    """Move the kernels that `target` has not got."""
+    """Move the kernels that `target` has not got. The files by which Triton finds them hold absolute paths."""
     target.mkdir(exist_ok=True)
     for folder in sorted(kernels.iterdir()):
-        if not (target / folder.name).exists():
-            shutil.move(folder, target)
+        if (target / folder.name).exists():
+            continue
+        for group in folder.glob("__grp__*"):
+            group.write_text(group.read_text().replace(str(kernels), str(target)))
+        shutil.move(folder, target)
 
 
 def run_in(
