@@ -49,7 +49,8 @@ def compile_kernels(
     ended = _follow(workers, reporter, deadline - _RESERVE_SECONDS)
     told = [worker.end(ended) for worker in workers]
     return {
-        "kernels": _compiled(root) - before,
+        # Those that had lain there before, or of a process that could not tell.
+        "kernels": max(sum(found["kernels"] for found in told), _compiled(root) - before),
         "kernels_reason": "; ".join(dict.fromkeys(reason for found in told for reason in found["reasons"])),
         "kernels_unreached": sorted({place for found in told for place in found["unreached"]}),
     }
@@ -91,7 +92,7 @@ class _Worker:
         if self._told:
             return dict(json.loads(self._told))
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-        return {"reasons": [ended or f"vLLM's warm-up {how}"], "unreached": []}
+        return {"kernels": self.compiled, "reasons": [ended or f"vLLM's warm-up {how}"], "unreached": []}
 
 
 def _compiled(root: Path) -> int:
@@ -134,8 +135,10 @@ def _run(
 
     first, _ = share
     module = [] if first else _tried(lambda: cuda_utils.compile_module(bench, folder, Path(bench.standin)))
+    failed = _tried(warm_up)
     return {
-        "reasons": [*module, *(_tried(warm_up) or launches.failed)],
+        "kernels": len(launches.kernels),
+        "reasons": [*module, *(failed or launches.failed)],
         "unreached": list(launches.unreached),
     }
 
