@@ -154,6 +154,11 @@ def test_a_server_finds_tritons_module_compiled(
     assert sorted(folder.rglob("*")) == before
 
 
+def test_a_server_that_is_told_where_its_driver_is_looks_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_LIBCUDA_PATH", "/opt/driver")
+    assert cuda_utils.driver_folders() == [["/opt/driver"]]
+
+
 @pytest.mark.parametrize("offset", [0, 1, 4, 8, 16])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int32, torch.int64], ids=str)
 def test_a_described_tensor_is_to_triton_what_a_real_one_is(offset: int, dtype: torch.dtype) -> None:

@@ -8,6 +8,7 @@ compiles its own where it looks under another.
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 from pathlib import Path
@@ -26,7 +27,12 @@ _BUILD = "triton.runtime.build"
 
 
 def driver_folders() -> list[list[str]]:
-    """Return where servers find libcuda.so.1: in Debian's, Red Hat's and GKE's containers, and where this image has its own."""
+    """Return where servers find libcuda.so.1: in Debian's, Red Hat's and GKE's containers, and where this image has its own.
+
+    A server that is told where to look (TRITON_LIBCUDA_PATH) looks nowhere else.
+    """
+    if told := os.environ.get("TRITON_LIBCUDA_PATH"):
+        return [[told]]
     debian = f"{platform.machine()}-linux-gnu"
     usual = [[f"/lib/{debian}"], [f"/usr/lib/{debian}"], ["/lib64"], ["/usr/lib64"], ["/usr/local/nvidia/lib64"]]
     here = list(_linked_here())
