@@ -79,3 +79,24 @@ def test_with_a_limit_kernels_are_combined_without_timing(bench: Bench, monkeypa
     from torch._inductor.scheduler import Scheduler
 
     assert Scheduler.speedup_by_combo_kernel(None, []) is True
+
+
+def test_whoever_asks_for_a_stream_gets_the_devices_own(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream that is there already (the default one, a capture's) is named by its ids, and stays itself."""
+    import torch
+
+    from warmstart.compiler.seams.tuning import one_stream
+
+    made: list[dict[str, Any]] = []
+
+    def make(_cls: Any, _device: Any = None, _priority: int = 0, **existing: Any) -> None:
+        made.append(existing)
+
+    default = types.SimpleNamespace(stream_id=0, device_index=1, device_type=1)
+    monkeypatch.setattr(torch.cuda.Stream, "__new__", staticmethod(make))
+    monkeypatch.setattr(torch.cuda, "default_stream", lambda _device: default)
+    one_stream(bench)
+    other = {"stream_id": 7, "device_index": 0, "device_type": 1}
+    torch.cuda.Stream("cuda:1", priority=-1)
+    torch.cuda.Stream(**other)
+    assert made == [vars(default), other]

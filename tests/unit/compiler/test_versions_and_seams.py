@@ -57,7 +57,7 @@ def test_with_a_gpu_in_sight_nothing_stands_in_for_it() -> None:
     without = {seam.name for seam in seams_of() if seam.fits(real=False)}
     on_device = {seam.name for seam in seams_of() if seam.fits(real=True)}
     assert without - on_device >= {"nvml", "torch.cuda", "triton.driver", "inductor.launchers", "inductor.autotune-block"}
-    assert on_device - without == {"tuning.outside-fakes"}
+    assert on_device - without == {"tuning.outside-fakes", "tuning.one-stream"}
     assert on_device & without >= {"weights.dummy-values", "world.process-groups", "triton.launch"}
 
 
