@@ -88,6 +88,7 @@ bench: setup servers ## Benchmarks, each beside the real alternative in the same
 
 bench-gpu: setup ## Starts and service on an NVIDIA GPU, beside stock vLLM's own cache
 	$(BIN)/python bench/gpu_start.py
+	$(BIN)/python bench/gpu_service.py
 
 lock: ## Resolve requirements/*.in into their lock files
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -o requirements/lock.txt requirements/runtime.in

@@ -90,6 +90,7 @@ _FUSED = ("flashinfer_trtllm_fused_allreduce_norm",)
 CASES = (
     Case("dense", models.published),
     Case("llama-8b", models.llama_8b),
+    Case("llama-8b-whole", models.llama_8b_whole, ("--kv-cache-memory-bytes", str(8 << 30))),
     Case("gemma3", models.gemma3),
     Case("qwen3-30b-a3b", models.qwen3_30b_a3b),
     Case("mixtral", models.mixtral),

@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import hashlib
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,12 @@ def unexpected(before: frozenset[str], after: frozenset[str]) -> list[str]:
     unpacked = tuple(f"{AOT}/{key}/inductor_cache/" for key in aot_keys(before))
     new = (path for path in after - before if path.startswith("torch_compile_cache/"))
     return sorted(path for path in new if not path.startswith(unpacked))
+
+
+def kinds(files: Iterable[str]) -> dict[str, int]:
+    """Return how many files there are of each kind: the folder below the root, and the suffix or else the name."""
+    paths = [Path(file) for file in files]
+    return dict(sorted(collections.Counter(f"{path.parts[0]}: {path.suffix or path.name}" for path in paths).items()))
 
 
 def own_kernels(files: frozenset[str]) -> dict[str, str]:

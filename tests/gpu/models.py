@@ -73,6 +73,11 @@ def llama_8b(folder: Path) -> Path:
     return write(folder, _LLAMA_8B)
 
 
+def llama_8b_whole(folder: Path) -> Path:
+    """Write Llama 3.1 8B as published, all 32 layers: what its service takes is the GPU's time."""
+    return write(folder, {**_LLAMA_8B, "num_hidden_layers": 32})
+
+
 def qwen3_30b_a3b(folder: Path) -> Path:
     """Write Qwen3-30B-A3B: its widths and its 128 experts, four of its 48 layers."""
     return write(folder, {**_example(), **_MOE, **_QWEN3_30B})

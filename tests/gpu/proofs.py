@@ -70,6 +70,7 @@ class Proof:
             "loaded": len(self.ours.started.loaded),
             "compiled_by_server": self.ours.started.compiled_graphs,
             "new_files": len(self.ours.after - self.ours.before),
+            "new_kinds": evidence.kinds(self.ours.after - self.ours.before),
             "unexpected_files": evidence.unexpected(self.ours.before, self.ours.after),
             "verify": self.verified[1].get("outcome"),
             "native_keys_equal": evidence.aot_keys(self.native.after) == frozenset(self.compiled["aot_keys"]),

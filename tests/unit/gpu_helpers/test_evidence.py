@@ -83,6 +83,12 @@ def test_any_other_new_file_of_the_compile_cache_is_not(path: str) -> None:
     assert evidence.unexpected(before, before | {UNPACKED, path}) == [path]
 
 
+def test_new_files_are_told_by_kind() -> None:
+    """A folder below the root, and a suffix, or the name of a file that has none."""
+    files = [MODEL, UNPACKED, f"{evidence.AOT}/{KEY}/inductor_cache/be/x.py", "triton/A/k.cubin"]
+    assert evidence.kinds(files) == {"torch_compile_cache: .py": 2, "torch_compile_cache: model": 1, "triton: .cubin": 1}
+
+
 def test_a_listing_names_files_by_their_path_below_the_root(tmp_path: Path) -> None:
     """Folders are not listed."""
     (tmp_path / "a" / "b").mkdir(parents=True)
