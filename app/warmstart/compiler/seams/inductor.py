@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,61 @@ def combo_kernels(bench: Bench) -> None:
 def matrix_padding(bench: Bench) -> None:
     """Pad, as if it had been timed before: tensor cores want aligned sizes, and reading and writing costs little here."""
     bench.replace("torch._inductor.fx_passes.pad_mm", "get_cached_should_pad", lambda _key: True)
+
+
+@stage(
+    "torch",
+    "inductor.tuning-paths",
+    "an artifact names the files of its kernels' tuning by absolute paths: the pass's, which no server looks at",
+)
+def tuning_paths(bench: Bench) -> None:
+    """Pickle these paths as what they are below Inductor's cache folder, so that a server finds them below its own.
+
+    Where a kernel has several configurations, a server keeps the fastest in such a file and looks there at its next start.
+    """
+    autotuner = bench.module("torch._inductor.runtime.triton_heuristics").CachingAutotuner
+    cache = bench.module("torch._inductor.runtime.autotune_cache").AutotuneCache
+    of_kernel, of_cache = autotuner.__getstate__, cache.__getstate__
+
+    def kernel_state(self: Any) -> dict[str, Any]:
+        state = of_kernel(self)
+        return {**state, "filename": _below_cache(state["filename"])}
+
+    def cache_state(self: Any) -> dict[str, Any]:
+        state: dict[str, Any] = of_cache(self)
+        if state.get("local_cache"):
+            files, path = state["local_cache"]
+            state = {**state, "local_cache": (files, _below_cache(path))}
+        return state
+
+    bench.replace(autotuner, "__getstate__", kernel_state)
+    bench.replace(cache, "__getstate__", cache_state)
+
+
+def _below_cache(path: str | None) -> str | None:
+    """Return a path so that it is unpickled below whatever is Inductor's cache folder then, or as it is, if it is elsewhere."""
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    folder = cache_dir()
+    return _BelowCache(path) if path and Path(path).is_relative_to(folder) else path
+
+
+class _BelowCache(str):
+    """A path below Inductor's cache folder. What unpickles it calls nothing but torch's `cache_dir` and `os.path.join`."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+        return os.path.join, (_CacheFolder(), os.path.relpath(self, cache_dir()))
+
+
+class _CacheFolder:
+    def __reduce__(self) -> tuple[Any, ...]:
+        from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+        return cache_dir, ()
 
 
 @stage(
