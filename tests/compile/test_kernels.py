@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import json
 import os
+import platform
 import shutil
 import signal
 import socket
@@ -157,6 +158,26 @@ def test_a_server_finds_tritons_module_compiled(
 def test_a_server_that_is_told_where_its_driver_is_looks_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_LIBCUDA_PATH", "/opt/driver")
     assert cuda_utils.driver_folders() == [["/opt/driver"]]
+
+
+def test_an_image_with_a_driver_of_its_own_has_the_nodes_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In either order, whichever the loader lists first; alone, too, and without it."""
+    own = "/usr/local/cuda/compat"
+    monkeypatch.delenv("TRITON_LIBCUDA_PATH", raising=False)
+    monkeypatch.setattr(cuda_utils, "_linked_here", lambda: iter([own]))
+    found = cuda_utils.driver_folders()
+    debian = f"lib/{platform.machine()}-linux-gnu"
+    for node in (f"/{debian}", f"/usr/{debian}", "/lib64", "/usr/lib64", "/usr/local/nvidia/lib64"):
+        assert all(folders in found for folders in ([node], [own], [node, own], [own, node]))
+    assert len(found) == 16
+
+
+def test_a_usual_place_is_not_named_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRITON_LIBCUDA_PATH", raising=False)
+    monkeypatch.setattr(cuda_utils, "_linked_here", lambda: iter(["/lib64", "/opt/driver"]))
+    found = cuda_utils.driver_folders()
+    assert all(len(set(folders)) == len(folders) for folders in found)
+    assert len({tuple(folders) for folders in found}) == len(found)
 
 
 @pytest.mark.parametrize("offset", [0, 1, 4, 8, 16])

@@ -81,7 +81,7 @@ def test_a_gpu_executes_what_the_server_would_have_compiled(case: Case, proof: P
     assert code["equal"]
     assert code["other"] == []
     if case.timed:
-        assert all(name.startswith("triton_tem_") or name in case.beside for name in names)
+        assert "triton_mm" in names  # and what else was tried for these sizes, to be timed
     else:
         assert names == sorted(case.beside)
 

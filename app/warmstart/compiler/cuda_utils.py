@@ -1,8 +1,8 @@
 """Triton's `cuda_utils`: the extension module that loads and launches kernels, compiled with gcc at a server's first start.
 
 In a new container that takes a second of its torch.compile time. From Triton 3.8 on, the key of the module in Triton's cache
-holds the folder in which the server's libcuda.so.1 lies. That comes from the node, and an init container does not see it. The
-module itself holds no path, only the name libcuda.so.1, so one is compiled and laid under the key of each usual folder; Triton
+holds the folders in which the server finds a libcuda.so.1. That comes from the node, and an init container does not see it. The
+module itself holds no path, only the name libcuda.so.1, so one is compiled and laid under the key of each usual place; Triton
 compiles its own where it looks under another.
 """
 
@@ -27,16 +27,21 @@ _BUILD = "triton.runtime.build"
 
 
 def driver_folders() -> list[list[str]]:
-    """Return where servers find libcuda.so.1: in Debian's, Red Hat's and GKE's containers, and where this image has its own.
+    """Return in which folders servers find libcuda.so.1: in Debian's, Red Hat's and GKE's containers.
 
-    A server that is told where to look (TRITON_LIBCUDA_PATH) looks nowhere else.
+    Where this image has one of its own (for compatibility, as vLLM's has), a container finds that and the node's, in the order
+    in which its loader lists them; without a node's driver only that. A server that is told where to look
+    (TRITON_LIBCUDA_PATH) looks nowhere else.
     """
     if told := os.environ.get("TRITON_LIBCUDA_PATH"):
         return [[told]]
     debian = f"{platform.machine()}-linux-gnu"
     usual = [[f"/lib/{debian}"], [f"/usr/lib/{debian}"], ["/lib64"], ["/usr/lib64"], ["/usr/local/nvidia/lib64"]]
     here = list(_linked_here())
-    return usual if not here or here in usual else [*usual, here]
+    if not here or here in usual:
+        return usual
+    both = [order for node in usual if node[0] not in here for order in ([*node, *here], [*here, *node])]
+    return [*usual, here, *both]
 
 
 def compile_module(bench: Bench, folder: Path, standin: Path) -> int:
