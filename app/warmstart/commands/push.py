@@ -12,7 +12,8 @@ from warmstart.workflow.stopping import Stop
 USAGE = "-f SPEC [options]"
 DESCRIPTION = """\
 Publish the compile cache in a cache root under the key of a pod spec. Use it for what the compile pass refuses: start the
-server once, let it compile, and push what it left.
+server once, let it compile, and push what it left. Or, with --replace, for what only a GPU can tell: start the server on an
+entry, let it choose the fastest kernels, and push what it has with its choices.
 """
 
 
@@ -27,6 +28,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         help="folder below torch_aot_compile that belongs to it; default: all; may be repeated",
     )
+    parser.add_argument(
+        "--replace",
+        action="store_true",
+        help="take the place of the entry that is there; default: where that has other files, stay beside it, unused",
+    )
     commands.add_settings(parser, "deadline", *commands.TELLING)
 
 
@@ -34,6 +40,6 @@ def execute(args: argparse.Namespace, settings: Settings, stop: Stop) -> Answer:
     """Run the command."""
     from warmstart.workflow import transfer
 
-    result = transfer.push(settings, stop, tuple(args.aot_key or ()))
+    result = transfer.push(settings, stop, tuple(args.aot_key or ()), replace=args.replace)
     commands.tell(result, settings)
     return Answer(result.document(), result.text())

@@ -48,10 +48,11 @@ def pull(settings: Settings, stop: Stop, key: str | None) -> Result:
     return progress.end("hit", "already installed" if entry.installed.already else "")
 
 
-def push(settings: Settings, stop: Stop, aot_keys: tuple[str, ...]) -> Result:
+def push(settings: Settings, stop: Stop, aot_keys: tuple[str, ...], *, replace: bool = False) -> Result:
     """Publish the cache below the cache root under the key of the pod spec's server.
 
-    `aot_keys` are the artifacts that belong to it; all that are there where none is named. Raises CompileError for none.
+    `aot_keys` are the artifacts that belong to it; all that are there where none is named. With `replace` it takes the place of
+    another entry for the key, which is removed once everything of this one is stored. Raises CompileError for none.
     """
     from warmstart.archive import Compiled, pack
 
@@ -81,9 +82,14 @@ def push(settings: Settings, stop: Stop, aot_keys: tuple[str, ...]) -> Result:
             root, folder, key=target.key, factors=target.identity.factors, facts=facts, settle_seconds=_SETTLE_SECONDS
         )
         published = entries.publish_to(store, packed)
+        replaced = replace and published.outcome == "beside"
+        if replaced:
+            store.remove(target.key)
+            published = entries.publish_to(store, packed)
     progress.result = dataclasses.replace(entries.with_entry(progress.result, packed.manifest), cache_root=str(root))
     progress.warn(entries.published_warning(published), *notices)
-    return progress.end("published", "an equal entry was there" if published.outcome == "present" else "")
+    present = "an equal entry was there" if published.outcome == "present" else ""
+    return progress.end("published", "in the place of another entry" if replaced else present)
 
 
 def artifacts(root: Path) -> tuple[str, ...]:

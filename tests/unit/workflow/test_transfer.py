@@ -60,6 +60,50 @@ def test_push_takes_only_the_artifacts_named(place: Place) -> None:
     assert place.call("push", "--aot-key", mine).document["aot_keys"] == [mine]
 
 
+def test_push_leaves_another_entry_where_it_is(place: Place) -> None:
+    place.call("precompile")
+    place.call("run", "--on-miss=skip")
+    choose(place)
+    done = place.call("push")
+    assert "another result for this key was there first" in done.document["warnings"][0]
+    assert not choices(place, "other")
+
+
+def test_push_that_replaces_brings_what_a_server_chose_to_the_next_one(place: Place) -> None:
+    """The artifact is the one of the pass; a second push finds an equal entry and removes none."""
+    place.call("precompile")
+    place.call("run", "--on-miss=skip")
+    choose(place)
+    done = place.call("push", "--replace")
+    assert (done.code, done.document["outcome"], done.document["reason"]) == (0, "published", "in the place of another entry")
+    assert done.document["warnings"] == []
+    assert choices(place, "other") == ["fastest.best_config", "kernel.autotune.json"]
+    assert {path.read_bytes() for path in (place.folder / "other").rglob("model")} == {
+        path.read_bytes() for path in place.root.rglob("model")
+    }
+    assert place.call("push", "--replace").document["reason"] == "an equal entry was there"
+    assert len(list((place.store / "entries").rglob("*.json"))) == 1
+
+
+def choose(place: Place) -> None:
+    """Leave what a server does that has timed its kernels."""
+    (artifact,) = place.root.glob("torch_compile_cache/torch_aot_compile/*")
+    for file in (
+        artifact / "inductor_cache/be/fastest.best_config",
+        place.root / "triton" / ("A" * 52) / "kernel.autotune.json",
+    ):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("{}")
+
+
+def choices(place: Place, root: str) -> list[str]:
+    """Install into another root; return the names of such files there."""
+    hit = place.call("run", "--on-miss=skip", WARMSTART_CACHE_ROOT=str(place.folder / root))
+    assert hit.document["outcome"] == "hit"
+    names = [path.name for path in (place.folder / root).rglob("*") if path.is_file()]
+    return sorted(name for name in names if name.endswith((".best_config", ".autotune.json")))
+
+
 def test_push_of_an_empty_cache_is_refused(place: Place) -> None:
     done = place.call("push")
     assert done.code == 12
