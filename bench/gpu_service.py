@@ -25,6 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from gpu_servers import NAMES, Row, Servers, spread
+from tests.gpu import evidence
 from tests.gpu.programs import describe, serving
 
 WHICH = "ours", "tuned", "native"
@@ -63,11 +64,14 @@ def main() -> int:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
         folder = args.work or Path(scratch)
-        ports = stand(stack, prepare(args.case or ["llama-8b-whole", "dense"], folder))
+        prepared = prepare(args.case or ["llama-8b-whole", "dense"], folder)
+        ports = stand(stack, prepared)
+        chosen = {servers.case.name: choices(servers) for servers in prepared}
         rows = [row for name in ports for row in rounds(name, ports[name], args.rounds, args.requests)]
     for name in ports:
         show(name, [row for row in rows if row["case"] == name])
-    print(json.dumps({"bench": "gpu_service", "rows": rows}))
+        print(f"\nkernels tuned, and how many to the same binary as native: {json.dumps(chosen[name])}")
+    print(json.dumps({"bench": "gpu_service", "chosen": chosen, "rows": rows}))
     return 0
 
 
@@ -90,6 +94,12 @@ def prepare(cases: list[str], folder: Path) -> list[Servers]:
 def root(servers: Servers, which: str) -> Path:
     """Return a server's cache root."""
     return servers.native if which == "native" else servers.folder / f"service-{which}"
+
+
+def choices(servers: Servers) -> dict[str, list[int]]:
+    """Return for each server how many kernels of its graphs were tuned, and how many of these as `native` has them."""
+    found = {which: evidence.choices(root(servers, which)) for which in WHICH}
+    return {which: [len(tuned), len(tuned.items() & found["native"].items())] for which, tuned in found.items()}
 
 
 def stand(stack: contextlib.ExitStack, cases: list[Servers]) -> dict[str, dict[str, tuple[int, str]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import hashlib
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -114,6 +115,12 @@ def generated(root: Path) -> str:
 def kernels(root: Path) -> frozenset[str]:
     """Return the names of the kernels in the code that Inductor generated below a cache root."""
     return frozenset(_KERNEL.findall(generated(root)))
+
+
+def choices(root: Path) -> dict[str, str]:
+    """Return which configuration each tuned kernel of the graphs has below a cache root: its file to Triton's hash of it."""
+    files = sorted((root / AOT).glob("*/inductor_cache/**/*.best_config"))
+    return {file.stem: str(json.loads(file.read_text())["triton_cache_hash"]) for file in files}
 
 
 def machine_code(root: Path, files: frozenset[str]) -> dict[str, str]:

@@ -78,6 +78,7 @@ class Proof:
             "kernels_only_ours": sorted(made - server),
             "kernels_only_native": sorted(server - made),
             "machine_code": {what: len(found) if what == "equal" else found for what, found in self.machine_code().items()},
+            "choices": self.choices(),
             "own_kernels": len(evidence.own_kernels(self.ours.before)),
             "own_kernels_compiled_by_server": sorted(self.compiled_own_kernels().values()),
             "answers_equal": self.ours.answers == self.native.answers,
@@ -90,6 +91,11 @@ class Proof:
         """Return the kernels beside the graphs that the server compiled itself, on our root, by hash."""
         before = evidence.own_kernels(self.ours.before)
         return {digest: name for digest, name in evidence.own_kernels(self.ours.after).items() if digest not in before}
+
+    def choices(self) -> dict[str, int]:
+        """Return how many kernels of the graphs each server tuned, and how many of them alike: to the very same binary."""
+        ours, native = evidence.choices(self.folder / "ours"), evidence.choices(self.native_root)
+        return {"ours": len(ours), "native": len(native), "alike": len(ours.items() & native.items())}
 
     def machine_code(self) -> dict[str, list[str]]:
         """Return the kernels of the graphs that a native start compiled: equal to the entry's, other than it, or not in it."""

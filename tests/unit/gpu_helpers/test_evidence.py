@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import subprocess
 from pathlib import Path
 
@@ -87,6 +88,17 @@ def test_new_files_are_told_by_kind() -> None:
     """A folder below the root, and a suffix, or the name of a file that has none."""
     files = [MODEL, UNPACKED, f"{evidence.AOT}/{KEY}/inductor_cache/be/x.py", "triton/A/k.cubin"]
     assert evidence.kinds(files) == {"torch_compile_cache: .py": 2, "torch_compile_cache: model": 1, "triton: .cubin": 1}
+
+
+def test_a_choice_is_the_binary_that_a_server_found_fastest(tmp_path: Path) -> None:
+    """By the file of its kernel; how long the choice took, which is never the same, does not count. No root has none."""
+    told = {"XBLOCK": 8, "num_warps": 2, "time_taken_ms": 27, "triton_cache_hash": "PBJU"}
+    for root, took in (("one", 27), ("other", 31)):
+        file = tmp_path / root / evidence.AOT / KEY / "inductor_cache" / "6j" / "6f42.best_config"
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps({**told, "time_taken_ms": took}))
+    assert evidence.choices(tmp_path / "one") == evidence.choices(tmp_path / "other") == {"6f42": "PBJU"}
+    assert evidence.choices(tmp_path / "none") == {}
 
 
 def test_a_listing_names_files_by_their_path_below_the_root(tmp_path: Path) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.gpu import evidence
 
 BENCH = Path(__file__).parents[3] / "bench"
 
@@ -37,3 +40,14 @@ def test_more_work_and_less_time_are_both_faster(bench: Any) -> None:
 def test_an_interval_is_told_where_there_are_values_enough(bench: Any, values: list[float], told: str) -> None:
     """Six at least: two heads or tails in a row five times happen more often than one time in twenty."""
     assert bench.interval(values) == told
+
+
+def test_it_is_told_how_many_kernels_run_as_native(bench: Any, tmp_path: Path) -> None:
+    """Of two kernels ours runs one as the binary that native runs; a root that was tuned by nobody runs none."""
+    servers = SimpleNamespace(folder=tmp_path, native=tmp_path / "native")
+    for which, second in (("ours", "C"), ("native", "B")):
+        for kernel, binary in (("first", "A"), ("second", second)):
+            file = bench.root(servers, which) / evidence.AOT / "key" / "inductor_cache" / "6j" / f"{kernel}.best_config"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps({"triton_cache_hash": binary}))
+    assert bench.choices(servers) == {"ours": [2, 1], "tuned": [0, 0], "native": [2, 2]}
