@@ -22,7 +22,10 @@ Row = dict[str, Any]
 
 
 class Servers:
-    """One case: its server, its entries (`ours`, made without the GPU; `tuned`, with `--device cuda`), native roots."""
+    """One case: its server, native roots, and three entries.
+
+    `ours` is made without the GPU, `tuned` with `--device cuda`, and `chosen` is what a server pushed that had started on ours.
+    """
 
     def __init__(self, name: str, gpu: Gpu, folder: Path) -> None:
         self.folder, self.gpu = folder, gpu
@@ -45,15 +48,25 @@ class Servers:
             hidden: Entry = pool.submit(entry, self.case, made, self.gpu).result()
             cold.result()
         words = ("-f", str(hidden.spec), *self.gpu.options)
-        tuned = (*words, "--store", str(self.folder / "store-tuned"))
-        self._entries = {"ours": (*words, "--store", str(hidden.store)), "tuned": tuned}
-        log = self.logs / "precompile-tuned"
-        code, result = warmstart("precompile", *tuned, "--device", "cuda", "--tuning-memory", "0", env=self.server.env, log=log)
+        stores = {"ours": hidden.store, **{name: self.folder / f"store-{name}" for name in ("tuned", "chosen")}}
+        self._entries = {name: (*words, "--store", str(store)) for name, store in stores.items()}
+        self._publish("precompile", "tuned", "--device", "cuda", "--tuning-memory", "0")
+
+    def push(self) -> None:
+        """Publish the cache root of a server that started on `ours`, alone on the GPU, with what it found fastest."""
+        root = self.folder / "pushed"
+        self.install(root, "ours")
+        self.start(root, "prepare-chosen", 0, None)
+        self._publish("push", "chosen", "--cache-root", str(root))
+
+    def _publish(self, command: str, which: str, *options: str) -> None:
+        log = self.logs / f"{command}-{which}"
+        code, result = warmstart(command, *self._entries[which], *options, env=self.server.env, log=log)
         if code != 0:
             raise SystemExit(json.dumps(result))
 
     def install(self, root: Path, which: str) -> None:
-        """Run the init container's command into an empty root; `which` is an entry, `ours` or `tuned`."""
+        """Run the init container's command into an empty root; `which` is an entry: `ours`, `tuned` or `chosen`."""
         code, result = warmstart(
             *("run", *self._entries[which], "--cache-root", str(root), "--on-miss", "skip", "--fail-closed"),
             env=self.server.env,

@@ -2,13 +2,14 @@
 
 Kinds of start, in turn: `cold` (an empty cache root), `native warm` (the root that an earlier cold start left), `native warm,
 home kept` (its Triton cache as well, which a stock server has outside of that root), `ours, first` (an empty root into which
-`warmstart run` has just installed), `ours, second` (the same root again) and `ours, tuned` (as the first, of a pass with
-`--device cuda`). Each but the third is a start in a new container: nothing but its cache root is kept, so stock servers begin
-with an empty Triton cache. Seconds are vLLM's own (torch.compile, engine init), and those from the command's start to the first
-good answer to /health. New files are those below VLLM_CACHE_ROOT after the start. An unmeasured cold start fills the native
-root, its home and the page cache before. With --streams, several such rows run at once, spread over the GPUs, each in another
-order. The model is Qwen3-0.6B as published, with dummy weights. `make bench-gpu` runs it on a machine with an NVIDIA GPU.
-GPU_TESTS_PASSES may name a folder of entries (tests/gpu/passes.py).
+`warmstart run` has just installed), `ours, second` (the same root again), `ours, tuned` (as the first, of a pass with
+`--device cuda`) and `ours, chosen` (as the first, of an entry that a started server pushed). Each but the third is a start in
+a new container: nothing but its cache root is kept, so stock servers begin with an empty Triton cache. Seconds are vLLM's own
+(torch.compile, engine init), and those from the command's start to the first good answer to /health. New files are those below
+VLLM_CACHE_ROOT after the start. An unmeasured cold start fills the native root, its home and the page cache before. With
+--streams, several such rows run at once, spread over the GPUs, each in another order. The model is Qwen3-0.6B as published,
+with dummy weights. `make bench-gpu` runs it on a machine with an NVIDIA GPU. GPU_TESTS_PASSES may name a folder of entries
+(tests/gpu/passes.py).
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ from gpu_servers import NAMES, Row, Servers, spread
 from tests.gpu.programs import count, describe
 
 COLD, WARM, KEPT = "cold", "native warm", "native warm, home kept"
-FIRST, SECOND, TUNED = "ours, first", "ours, second", "ours, tuned"
-KINDS = COLD, WARM, KEPT, FIRST, SECOND, TUNED
+FIRST, SECOND, TUNED, CHOSEN = "ours, first", "ours, second", "ours, tuned", "ours, chosen"
+KINDS = COLD, WARM, KEPT, FIRST, SECOND, TUNED, CHOSEN
+ENTRIES = {FIRST: "ours", TUNED: "tuned", CHOSEN: "chosen"}
 # Each order keeps `second` behind `first`.
 ORDERS = (
-    (FIRST, WARM, SECOND, TUNED, COLD, KEPT),
-    (COLD, TUNED, FIRST, KEPT, WARM, SECOND),
-    (KEPT, WARM, COLD, FIRST, SECOND, TUNED),
-    (TUNED, FIRST, KEPT, COLD, SECOND, WARM),
+    (FIRST, WARM, SECOND, TUNED, COLD, KEPT, CHOSEN),
+    (COLD, TUNED, CHOSEN, FIRST, KEPT, WARM, SECOND),
+    (KEPT, CHOSEN, WARM, COLD, FIRST, SECOND, TUNED),
+    (TUNED, FIRST, KEPT, CHOSEN, COLD, SECOND, WARM),
 )
 MEASURES = ("torch_compile_seconds", "init_engine_seconds", "ready_seconds", "new_files")
 
@@ -54,6 +56,8 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
         servers = Servers(args.case, describe(folder), folder)
         servers.prepare()
+        if CHOSEN not in args.without:
+            servers.push()
         rows = starts(servers, args.streams, args.rounds, args.without)
     show(rows)
     print(json.dumps({"bench": "gpu_start", "case": args.case, "starts": rows}))
@@ -81,8 +85,8 @@ def starts(servers: Servers, streams: int, rounds: int, without: list[str]) -> l
 def start(servers: Servers, kind: str, place: Path, name: str, device: int) -> Row:
     """Measure one start; what it needs besides the native root lies in `place`."""
     root = servers.native if kind in (WARM, KEPT) else place / slug(kind.replace(SECOND, FIRST))
-    if kind in (FIRST, TUNED):
-        servers.install(root, "ours" if kind == FIRST else "tuned")
+    if kind in ENTRIES:
+        servers.install(root, ENTRIES[kind])
     # Ours is told where its Triton kernels lie; a stock server looks in its home.
     home = {COLD: place / "home-cold", WARM: place / "home-warm", KEPT: servers.home}.get(kind)
     return servers.start(root, f"{slug(kind)}-{name}", device, home)
@@ -105,7 +109,7 @@ def show(rows: list[Row]) -> None:
         cells = [spread([row[name] for row in of]) for name in MEASURES]
         cells += [spread([row[name] for row in of]) for name in ("compiled_graphs", "loaded")]
         print(f"| {kind} | {len(of)} | {' | '.join(cells)} |")
-    for kind, other in itertools.product((FIRST, SECOND, TUNED), (WARM, KEPT)):
+    for kind, other in itertools.product((FIRST, SECOND, TUNED, CHOSEN), (WARM, KEPT)):
         if kind in measured and other in measured:
             ratios = [ratio(rows, kind, other, name) for name in MEASURES[:3]]
             print(f"{kind} / {other}: torch.compile {ratios[0]}, engine init {ratios[1]}, to /health {ratios[2]}")
